@@ -1,0 +1,65 @@
+# `make help` lists what there is. Everything large is kept in a cache outside the repository, so only the first run is slow.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+CACHE := $(or $(TAILKEEPER_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tailkeeper)
+export TAILKEEPER_CACHE := $(CACHE)
+# uv from the PATH, or one of our own in the cache.
+UV := $(or $(shell command -v uv 2>/dev/null),$(CACHE)/uv/bin/uv)
+RUN := $(UV) run --no-sync
+export UV_PROJECT_ENVIRONMENT ?= .venv
+
+.PHONY: help
+help: ## This list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+.PHONY: setup
+setup: $(UV) ## The Python environment in .venv, exactly as uv.lock says
+	$(UV) sync --frozen --all-extras
+
+$(CACHE)/uv/bin/uv:
+	python3 -m venv $(CACHE)/uv
+	$(CACHE)/uv/bin/pip install --quiet uv
+
+.PHONY: lint
+lint: setup ## Style, types, layers
+	$(RUN) ruff format --check .
+	$(RUN) ruff check .
+	$(RUN) mypy
+	$(RUN) lint-imports --no-cache
+
+.PHONY: programs
+programs: ## API server, etcd, kubelet, Prometheus, Helm … built into the cache (about 12 minutes from nothing)
+	hack/local-cluster/programs
+
+.PHONY: cluster-up
+cluster-up: setup ## A real one-node Kubernetes with Prometheus and this tree's images
+	hack/local-cluster/up
+
+.PHONY: cluster-down
+cluster-down: ## Stop the cluster and clear everything it made
+	hack/local-cluster/down
+
+.PHONY: images
+images: ## Build the images from their Dockerfiles and load them into the cluster
+	hack/local-cluster/images
+
+.PHONY: generate
+generate: setup ## CRDs, their copies in the chart, and the API reference, from the pydantic models
+	$(RUN) python -m tailkeeper.api.crd crds
+	hack/generate
+
+.PHONY: test
+test: lint test-unit test-integration test-e2e ## Everything: lint, unit, integration (API server, Prometheus), end to end
+
+.PHONY: test-unit
+test-unit: setup ## Needs nothing but Python
+	$(RUN) pytest -q tests/unit
+
+.PHONY: test-integration
+test-integration: setup programs ## Real API server, real Prometheus, real worker processes
+	$(RUN) pytest -q tests/integration
+
+.PHONY: test-e2e
+test-e2e: setup ## On the local cluster, which it starts and stops unless one is up already
+	hack/with-cluster $(RUN) pytest -q tests/e2e
