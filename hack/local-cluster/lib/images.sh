@@ -1,0 +1,127 @@
+# Images: built by buildah without a daemon, kept as archives in $IMAGES, imported into the cluster's containerd.
+# An archive is made anew only when the fingerprint of what goes into it changes.
+# shellcheck shell=bash
+
+BASE_IMAGE=docker.io/library/python:3.11-slim-bookworm
+
+# Storage of our own: nothing of this machine's other images is touched. `chroot` needs no namespaces of its own.
+buildah() {
+  BUILDAH_ISOLATION=chroot STORAGE_DRIVER=overlay command buildah --root "$IMAGES/buildah" --runroot "$IMAGES/buildah-run" "$@"
+}
+
+archive_of() { echo "$IMAGES/$(tr '/:' '__' <<<"$1").tar"; }
+
+is_archived() { [ -f "$(archive_of "$1")" ] && [ "$(cat "$(archive_of "$1").fingerprint" 2>/dev/null)" = "$2" ]; }
+
+# archive IMAGE FINGERPRINT: writes the image as a docker archive; the fingerprint comes last, when it is whole.
+archive() {
+  local file
+  file=$(archive_of "$1")
+  rm -f "$file" "$file.fingerprint"
+  buildah push "$1" "docker-archive:$file:$1"
+  echo "$2" >"$file.fingerprint"
+}
+
+# import_image IMAGE: brings the archive into containerd unless just this one is there.
+import_image() {
+  local file record
+  file=$(archive_of "$1")
+  record=$CLUSTER/imported/$(basename "$file")
+  mkdir -p "$CLUSTER/imported"
+  if cmp -s "$file.fingerprint" "$record" && ctr images ls -q "name==$1" | grep -q .; then return 0; fi
+  ctr images import "$file"
+  cp "$file.fingerprint" "$record"
+}
+
+import_image_in_step() { step "importing $1" run_logged "$LOGS/import.log" import_image "$1"; }
+
+# --- images of one program ---
+
+# program_image NAME ENTRYPOINT USER: an image that holds nothing but $BIN/NAME.
+build_program_image() {
+  local image=localhost/$1:dev container
+  container=$(buildah from scratch)
+  buildah copy "$container" "$BIN/$1" "/$1"
+  buildah config --entrypoint "[\"/$1\"]" --user "$2" "$container"
+  buildah commit --rm "$container" "$image"
+  archive "$image" "$3"
+}
+
+ensure_program_image() { # NAME USER
+  local fingerprint
+  fingerprint="$(cat "$BIN/.$1.version") user $2"
+  is_archived "localhost/$1:dev" "$fingerprint" ||
+    step "building the image localhost/$1:dev" run_logged "$LOGS/image-$1.log" build_program_image "$1" "$2" "$fingerprint"
+}
+
+# --- the base image ---
+
+# The Debian archive that this machine itself installs from.
+debian_mirror() {
+  local mirror=${TAILKEEPER_DEBIAN_MIRROR:-}
+  [ -n "$mirror" ] || mirror=$(apt-get indextargets --format '$(CREATED_BY) $(CODENAME) $(COMPONENT) $(REPO_URI)' 2>/dev/null |
+    awk '$1 == "Packages" && $2 == "bookworm" && $3 == "main" { print $4; exit }')
+  [ -n "$mirror" ] || die "no Debian bookworm archive among this machine's apt sources" "say one: TAILKEEPER_DEBIAN_MIRROR=URL"
+  echo "$mirror"
+}
+
+has_base_image() { buildah inspect --type image "$BASE_IMAGE"; }
+
+# Debian's Python under the name that the Dockerfiles say. The real image has its own in /usr/local: they use neither path.
+build_base_image() {
+  local root=$IMAGES/base-root mirror container
+  mirror=$(debian_mirror)
+  rm -rf "$root"
+  debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates bookworm "$root" "$mirror"
+  rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/*.bin "$root"/var/cache/apt/archives/*.deb \
+    "$root"/usr/share/{doc,man,locale} "$root"/var/log/*.log "$root"/etc/apt/sources.list "$root"/etc/{hostname,resolv.conf}
+  container=$(buildah from scratch)
+  buildah add "$container" "$root" /
+  buildah config --env PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin --env LANG=C.UTF-8 --cmd python3 "$container"
+  buildah commit --rm "$container" "$BASE_IMAGE"
+  rm -rf "$root"
+}
+
+ensure_base_image() { has_base_image >/dev/null 2>&1 || build_base_image; }
+
+# --- the project's images ---
+
+# fingerprint DOCKERFILE: of everything that the build can see.
+fingerprint() {
+  (
+    cd "$REPOSITORY"
+    {
+      printf '%s\n' "$1" .dockerignore pyproject.toml uv.lock README.md LICENSE
+      find operator/tailkeeper gpu_worker -type f ! -name '*.pyc' ! -name Dockerfile | sort
+    } | xargs sha256sum
+    buildah inspect --type image --format '{{.FromImageID}}' "$BASE_IMAGE"
+  ) | sha256sum | cut -d' ' -f1
+}
+
+# What a build needs to reach the package index from here; none of it stays in the image (build arguments are not kept).
+index_arguments() {
+  local name
+  for name in PIP_INDEX_URL PIP_EXTRA_INDEX_URL UV_DEFAULT_INDEX UV_INDEX_URL; do
+    [ -z "${!name:-}" ] || printf '%s\n' --build-arg "$name=${!name}"
+  done
+  if [ -f /etc/ssl/certs/ca-certificates.crt ]; then
+    printf '%s\n' --volume /etc/ssl/certs:/etc/ssl/certs:ro
+    for name in PIP_CERT SSL_CERT_FILE; do printf '%s\n' --build-arg "$name=/etc/ssl/certs/ca-certificates.crt"; done
+  fi
+}
+
+build_project_image() { # IMAGE DOCKERFILE FINGERPRINT [BUILD OPTION...]
+  local image=$1 dockerfile=$2 fingerprint=$3 index
+  shift 3
+  mapfile -t index < <(index_arguments)
+  buildah bud --layers --pull-never --tag "$image" --file "$REPOSITORY/$dockerfile" "${index[@]}" "$@" "$REPOSITORY"
+  archive "$image" "$fingerprint"
+}
+
+ensure_project_image() { # NAME DOCKERFILE [BUILD OPTION...]
+  local image=localhost/tailkeeper-$1:dev dockerfile=$2 fingerprint
+  fingerprint=$(fingerprint "$dockerfile")
+  shift 2
+  is_archived "$image" "$fingerprint" ||
+    step "building the image $image" run_logged "$LOGS/image-$(basename "${image%:*}").log" build_project_image "$image" "$dockerfile" "$fingerprint" "$@"
+}
