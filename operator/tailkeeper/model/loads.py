@@ -36,6 +36,7 @@ class RandomSource(Protocol):
     def expovariate(self, lambd: float, /) -> float: ...  # noqa: D102
     def gammavariate(self, alpha: float, beta: float, /) -> float: ...  # noqa: D102
     def uniform(self, a: float, b: float, /) -> float: ...  # noqa: D102
+    def gauss(self, mu: float, sigma: float) -> float: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
