@@ -63,3 +63,11 @@ def child(policy: str, instance: str) -> str:
 def settings_config_map(policy: str, instance: str) -> str:
     """Name of the ConfigMap that carries an instance's settings document."""
     return f"{child(policy, instance)}-settings"
+
+
+HEADER_TIER: Final = "x-tailkeeper-tier"
+"""Request header: the tier to be served in."""
+HEADER_DEADLINE_MS: Final = "x-tailkeeper-deadline-ms"
+"""Request header: the caller's own deadline, milliseconds from arrival."""
+HEADER_TENANT: Final = "x-tailkeeper-tenant"
+"""Request header: whom to share fairly with inside a tier."""
