@@ -1,6 +1,7 @@
 # Sourced by every script here: where things are kept, and how a step says what it does and how long it took.
 # shellcheck shell=bash
-set -euo pipefail
+set -Eeuo pipefail
+trap 'printf "\n%s: failed in line %s of %s: %s\n" "${0##*/}" "$LINENO" "${BASH_SOURCE[0]}" "$BASH_COMMAND" >&2' ERR
 export LC_ALL=C   # EPOCHREALTIME and awk must agree on the decimal point
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -19,7 +20,7 @@ SERVICE_CIDR=10.96.0.0/16
 DNS_IP=10.96.0.10
 BRIDGE=cni0
 export CACHE REPOSITORY BIN CLUSTER SITE MODELS IMAGES LOGS NODE_IP POD_CIDR SERVICE_CIDR DNS_IP BRIDGE
-export PATH="$BIN:$PATH"
+export PATH="$BIN:$PATH:$CACHE/uv/bin"
 mkdir -p "$BIN" "$SITE" "$MODELS" "$IMAGES" "$LOGS"
 
 say() { printf '%s\n' "$*"; }
