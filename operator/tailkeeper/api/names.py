@@ -54,6 +54,9 @@ PORT_NAME_METRICS = "metrics"
 NAME_BUDGET = 53
 """Longest `POLICY-INSTANCE`: a DNS label (63) less the longest suffix (`-settings`) and one to spare."""
 
+LONGEST_POLICY_NAME = NAME_BUDGET - len("-x")
+LONGEST_OBJECT_NAME = 253
+
 
 def child(policy: str, instance: str) -> str:
     """Name of an instance's Deployment, Service, ServiceAccount, Role and PodDisruptionBudget."""

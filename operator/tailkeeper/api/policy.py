@@ -1,14 +1,48 @@
-"""`BatchingPolicy`: what users write. Every default that depends on the traffic class lives in `resolve`, not here:
-a default in the schema would undo inheritance from class to policy to instance."""
+"""`BatchingPolicy`: what users write. Every default that depends on the traffic class lives in `defaults`, not here:
+a default in the schema would undo inheritance from class to policy to instance.
 
+The schema of the CRD is generated from these models (`crd`), and the API server accepts what they accept: a validator
+has its twin in CEL beside it, and those that look at more than one object have theirs in `rules`."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, JsonValue, StringConstraints, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
-from tailkeeper.api.base import Bool, Contract, DnsLabel, Int, Milliseconds, ObjectName, Percent, Str
+from tailkeeper.api.base import (
+    DAY_MS,
+    LABEL,
+    Bool,
+    Contract,
+    Count,
+    DnsLabel,
+    Int,
+    Keyed,
+    Milliseconds,
+    Namespace,
+    ObjectName,
+    Percent,
+    Rule,
+    Str,
+    Unique,
+    rules,
+)
 from tailkeeper.api.enums import Engine, Lever, Mode, RetuneMode, RolloutStrategy, TrafficClass
-from tailkeeper.api.names import API_VERSION, NAME_BUDGET, POLICY_KIND
-from tailkeeper.api.settings import Window
+from tailkeeper.api.names import API_VERSION, LONGEST_POLICY_NAME, NAME_BUDGET, POLICY_KIND
+from tailkeeper.api.resolve import resolve_all
+from tailkeeper.api.rules import SPEC_RULES
+from tailkeeper.api.settings import MAX_RESERVED_PERCENT, Window
 from tailkeeper.api.status import PolicyStatus
 
 MAX_INSTANCES = 32
@@ -17,6 +51,16 @@ MAX_TIERS = 8
 
 class Batching(Contract):
     """Batching settings; the policy's hold for every instance that does not override them."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                "!has(self.windowBusy) || !has(self.windowIdle) || self.windowBusy <= self.windowIdle",
+                "windowBusy must not exceed windowIdle: lower windowBusy or raise windowIdle",
+                field=".windowBusy",
+            )
+        )
+    )
 
     mode: Mode | None = Field(
         None,
@@ -55,14 +99,24 @@ class Batching(Contract):
 class Tier(Contract):
     """A priority level of requests. Its deadline is its SLA (p99)."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                "!has(self.timeoutMs) || !has(self.deadlineMs) || self.timeoutMs >= self.deadlineMs",
+                "timeoutMs must not be under deadlineMs: raise timeoutMs or leave it out",
+                field=".timeoutMs",
+            )
+        )
+    )
+
     name: DnsLabel
     deadline_ms: Milliseconds | None = Field(None, description="The tier's SLA: p99 of its end-to-end latency.")
     timeout_ms: Milliseconds | None = Field(None, description="When the caller is gone.")
-    max_hold_ms: Annotated[Int, Field(ge=0, le=86_400_000)] | None = Field(
+    max_hold_ms: Annotated[Int, Field(ge=0, le=DAY_MS)] | None = Field(
         None, description="Longest that an incomplete batch is kept open for a request of this tier; 0 starts at once."
     )
     preempts: Bool | None = Field(None, description="May take the slot of a running request of a lower tier.")
-    reserve_percent: Annotated[Int, Field(ge=0, le=90)] | None = Field(
+    reserve_percent: Annotated[Int, Field(ge=0, le=MAX_RESERVED_PERCENT)] | None = Field(
         None, description="Share of a batch kept for this tier's requests that are due."
     )
 
@@ -74,7 +128,10 @@ class Tier(Contract):
 
 
 SecretKey = Annotated[Str, StringConstraints(pattern=r"^[-._a-zA-Z0-9]+$", min_length=1, max_length=253)]
-RelativePath = Annotated[Str, StringConstraints(pattern=r"^[A-Za-z0-9_][-A-Za-z0-9_./]*$", max_length=512)]
+PATH_PART = r"\.?[-A-Za-z0-9_][-A-Za-z0-9_.]*"
+"""A folder's name. It may be hidden, and it is not `..`, with which a volume's path would be refused later."""
+RelativePath = Annotated[Str, StringConstraints(pattern=rf"^{PATH_PART}(/{PATH_PART})*/?$", max_length=512)]
+AbsolutePath = Annotated[Str, StringConstraints(pattern=rf"^(/{PATH_PART})+/?$", max_length=512)]
 
 
 class SecretKeyRef(Contract):
@@ -103,41 +160,77 @@ class HuggingFaceSource(Contract):
     token_secret: SecretKeyRef | None = None
 
 
+@dataclass(frozen=True)
+class Sources:
+    """What an engine needs to find its model."""
+
+    least_weights: int
+    """Of path, persistentVolumeClaim and huggingFace."""
+    most_weights: int
+    factory: bool
+    url: bool
+    words: str
+
+
+_WEIGHTS = Sources(1, 1, False, False, "exactly one of path, persistentVolumeClaim, huggingFace; no factory and no url")
+_SERVER = Sources(0, 0, False, True, "url; no path, persistentVolumeClaim, huggingFace or factory")
+SOURCES: Mapping[Engine, Sources] = {
+    Engine.CAUSAL_LM: _WEIGHTS,
+    Engine.ENCODER: _WEIGHTS,
+    Engine.MODULE: Sources(
+        0, 1, True, False, "factory, at most one of path, persistentVolumeClaim, huggingFace; no url"
+    ),
+    Engine.TRITON: _SERVER,
+    Engine.UPSTREAM: _SERVER,
+}
+
+
+def _source_rules() -> Iterator[Rule]:
+    weights = "[has(self.path), has(self.persistentVolumeClaim), has(self.huggingFace)].filter(given, given).size()"
+    for engine, need in SOURCES.items():
+        yield Rule(
+            f"self.engine != '{engine}' || {weights} >= {need.least_weights} && {weights} <= {need.most_weights} && "
+            f"{'' if need.factory else '!'}has(self.factory) && {'' if need.url else '!'}has(self.url)",
+            f"model with engine {engine} needs {need.words}",
+        )
+
+
 class Model(Contract):
     """One model and where it comes from: exactly one source, and one that the engine can use."""
+
+    model_config = ConfigDict(json_schema_extra=rules(*_source_rules()))
 
     name: Annotated[Str, StringConstraints(pattern=r"^[A-Za-z0-9][-A-Za-z0-9_./:]*$", max_length=128)] = Field(
         description="The name that clients ask for."
     )
-    engine: Engine = Field(description="Immutable.")
-    path: Annotated[Str, StringConstraints(pattern=r"^/[-A-Za-z0-9_./]*$", max_length=512)] | None = Field(
-        None, description="Absolute folder in the worker's container."
+    engine: Engine = Field(
+        description="What runs the model: causal-lm, encoder or module (a torch module of your own) in the worker, "
+        "triton or upstream (an OpenAI-compatible server) behind it. Immutable: make a new instance to change it.",
+        json_schema_extra=rules(
+            Rule("self == oldSelf", "engine is immutable: add an instance of another name instead")
+        ),
     )
+    path: AbsolutePath | None = Field(None, description="Absolute folder in the worker's container.")
     persistent_volume_claim: ClaimSource | None = None
     hugging_face: HuggingFaceSource | None = None
-    factory: Annotated[Str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", max_length=256)] | None = (
-        Field(None, description="Entry point package.module:factory of a torch module; for the module engine.")
-    )
-    url: Annotated[Str, StringConstraints(pattern=r"^(https?|grpcs?)://[^\s/]+(/[^\s]*)?$", max_length=512)] | None = (
-        Field(None, description="Address of the server; for the triton and upstream engines.")
-    )
+    factory: (
+        Annotated[Str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$", max_length=256)]
+        | None
+    ) = Field(None, description="Entry point package.module:factory of a torch module; for the module engine.")
+    url: (
+        Annotated[Str, StringConstraints(pattern=r"^(https?|grpcs?)://[!-.0-~]+(/[!-~]*)?$", max_length=512)] | None
+    ) = Field(None, description="Address of the server; for the triton and upstream engines.")
 
     @model_validator(mode="after")
     def _source_fits_engine(self) -> Self:
-        weights = [self.path, self.persistent_volume_claim, self.hugging_face]
-        given = sum(source is not None for source in weights)
-        match self.engine:
-            case Engine.CAUSAL_LM | Engine.ENCODER:
-                ok = given == 1 and self.factory is None and self.url is None
-                need = "exactly one of path, persistentVolumeClaim, huggingFace, and neither factory nor url"
-            case Engine.MODULE:
-                ok = given <= 1 and self.factory is not None and self.url is None
-                need = "factory, at most one of path, persistentVolumeClaim, huggingFace, and no url"
-            case Engine.TRITON | Engine.UPSTREAM:
-                ok = given == 0 and self.factory is None and self.url is not None
-                need = "url, and no other source"
-        if not ok:
-            raise ValueError(f"engine {self.engine.value} needs {need}")
+        weights = sum(source is not None for source in (self.path, self.persistent_volume_claim, self.hugging_face))
+        need = SOURCES[self.engine]
+        if (
+            not need.least_weights <= weights <= need.most_weights
+            or (self.factory is not None) != need.factory
+            or (self.url is not None) != need.url
+        ):
+            raise ValueError(f"engine {self.engine} needs {need.words}")
         return self
 
 
@@ -150,12 +243,14 @@ class Instance(Contract):
     )
     model: Model
     batching: Batching | None = None
-    tiers: Annotated[list[Tier], Field(max_length=MAX_TIERS)] | None = Field(
+    tiers: Annotated[list[Tier], Field(max_length=MAX_TIERS), Keyed("name")] | None = Field(
         None, description="Overrides of the policy's tiers, by name."
     )
-    default_tier: DnsLabel | None = None
+    default_tier: DnsLabel | None = Field(None, description="Tier of a request to this instance that names none.")
     template: dict[str, JsonValue] | None = Field(
-        None, description="Overlay of the pod template; lists merge by name as kubectl patch does."
+        None,
+        description="Overlay of the pod template; lists merge by name as kubectl patch does.",
+        json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )
 
 
@@ -164,7 +259,7 @@ class Retune(Contract):
 
     mode: RetuneMode = RetuneMode.AUTO
     interval_seconds: Annotated[Int, Field(ge=1, le=300)] = 5
-    pin: Annotated[list[Lever], Field(max_length=len(Lever))] = Field(
+    pin: Annotated[list[Lever], Field(max_length=len(Lever)), Unique()] = Field(
         default_factory=list, description="Levers that the tuner leaves alone."
     )
 
@@ -173,7 +268,7 @@ class Profiles(Contract):
     """What is learnt about a model, kept for the next one."""
 
     record: Bool = True
-    start_from: DnsLabel | None = Field(None, description="Profile whose levers a new instance starts from.")
+    start_from: ObjectName | None = Field(None, description="Profile whose levers a new instance starts from.")
 
 
 class Review(Contract):
@@ -192,13 +287,15 @@ class ApiKeys(Contract):
 class PolicySpec(Contract):
     """`spec` of a BatchingPolicy."""
 
+    model_config = ConfigDict(json_schema_extra=rules(*SPEC_RULES))
+
     traffic_class: TrafficClass = TrafficClass.ONLINE
     batching: Batching | None = None
-    tiers: Annotated[list[Tier], Field(min_length=1, max_length=MAX_TIERS)] | None = Field(
+    tiers: Annotated[list[Tier], Field(min_length=1, max_length=MAX_TIERS), Keyed("name")] | None = Field(
         None, description="The tiers there are. Fields not given come from the traffic class, by the tier's name."
     )
     default_tier: DnsLabel | None = Field(None, description="Tier of a request that names none.")
-    instances: Annotated[list[Instance], Field(min_length=1, max_length=MAX_INSTANCES)]
+    instances: Annotated[list[Instance], Field(min_length=1, max_length=MAX_INSTANCES), Keyed("name")]
     retune: Retune = Field(default_factory=Retune)
     rollout_strategy: RolloutStrategy = RolloutStrategy.SURGE_FIRST
     profiles: Profiles = Field(default_factory=Profiles)
@@ -208,13 +305,14 @@ class PolicySpec(Contract):
         45, description="How long a stopping worker may finish what it has; grace period and preStop follow from it."
     )
 
+    def batching_of(self, instance: Instance) -> Batching:
+        """The policy's batching with what the instance says over it; nothing is defaulted."""
+        base, own = self.batching or Batching(), instance.batching or Batching()
+        # Not validated: what contradicts itself only once put together is the resolver's to refuse, with its path.
+        return base.model_copy(update={name: value for name, value in own if value is not None})
+
     @model_validator(mode="after")
     def _effective_settings_hold(self) -> Self:
-        from tailkeeper.api.resolve import resolve_all  # the resolver needs these models
-
-        names = [instance.name for instance in self.instances]
-        if len(set(names)) != len(names):
-            raise ValueError("instances: names must be unique")
         resolve_all(self)
         return self
 
@@ -225,33 +323,68 @@ class ObjectMeta(Contract):
     model_config = ConfigDict(extra="ignore")
 
     name: ObjectName
-    namespace: DnsLabel | None = None
+    namespace: Namespace | None = None
     uid: Str | None = None
-    generation: Int | None = None
+    generation: Count | None = None
     resource_version: Str | None = None
     labels: dict[str, str] = Field(default_factory=dict)
     annotations: dict[str, str] = Field(default_factory=dict)
     deletion_timestamp: Str | None = None
 
 
+class PolicyMeta(ObjectMeta):
+    """`metadata` of a policy, whose name is a part of the names of Services."""
+
+    name: Annotated[Str, StringConstraints(min_length=1, max_length=LONGEST_POLICY_NAME)]
+
+    @model_validator(mode="after")
+    def _name_is_a_label(self) -> Self:
+        if not re.fullmatch(LABEL.strip("^$"), self.name):
+            raise ValueError(_NAME_FORM)
+        return self
+
+
+_NAME_FORM = (
+    "metadata.name must be a DNS label that starts with a letter (a-z, 0-9, -; no dot): Services are named after it"
+)
+_NAME_LENGTH = (
+    f"metadata.name and instances[].name together must have fewer than {NAME_BUDGET} characters, because Services, "
+    "pods and ConfigMaps are named after both: shorten one"
+)
+
+
+def _own_status_or_none(value: object, read: ValidatorFunctionWrapHandler) -> object:
+    """A status that another version wrote and we cannot read is as good as none: it is computed anew. The policy of the
+    user must stay readable."""
+    try:
+        return read(value)
+    except ValidationError:
+        return None
+
+
 class BatchingPolicy(Contract):
     """A set of model instances, their SLA, and how far the tuner may go to keep it."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(f"self.metadata.name.matches('{LABEL}')", _NAME_FORM, field=".metadata.name"),
+            Rule(
+                f"self.spec.instances.all(i, size(self.metadata.name) + size(i.name) < {NAME_BUDGET})",
+                _NAME_LENGTH,
+                field=".spec.instances",
+            ),
+        )
+    )
+
     api_version: Literal["tailkeeper.dev/v1alpha1"] = API_VERSION
     kind: Literal["BatchingPolicy"] = POLICY_KIND
-    metadata: ObjectMeta
+    metadata: PolicyMeta
     spec: PolicySpec
-    status: PolicyStatus | None = None
+    status: Annotated[PolicyStatus | None, WrapValidator(_own_status_or_none)] = None
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
         for instance in self.spec.instances:
-            if "." in self.metadata.name or not self.metadata.name[0].isalpha():
-                raise ValueError(
-                    "metadata.name: must be a DNS label that starts with a letter: Services are named after it"
-                )
-            if len(self.metadata.name) + 1 + len(instance.name) > NAME_BUDGET:
-                raise ValueError(
-                    f"spec.instances: {self.metadata.name}-{instance.name} is over {NAME_BUDGET} characters"
-                )
+            if len(self.metadata.name) + len(instance.name) >= NAME_BUDGET:
+                raise ValueError(f"spec.instances[{instance.name}].name: {_NAME_LENGTH}")
         return self

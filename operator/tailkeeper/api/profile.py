@@ -2,18 +2,16 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from tailkeeper.api.base import Contract, DnsLabel, Int, Str
+from tailkeeper.api.base import Contract, Count, DnsLabel, Int, Keyed, Rule, Str, Time, Tolerant, rules
 from tailkeeper.api.enums import Engine
 from tailkeeper.api.names import API_VERSION, PROFILE_KIND
 from tailkeeper.api.policy import ObjectMeta
 from tailkeeper.api.settings import LatencyPrior, Window
 from tailkeeper.api.status import Condition, MoveRecord
 
-Count = Annotated[Int, Field(ge=0)]
-Microseconds = Annotated[Int, Field(ge=0)]
-Time = Annotated[Str, Field(max_length=32)]
+Microseconds = Annotated[Int, Field(ge=0, le=86_400_000_000)]
 
 
 class Hardware(Contract):
@@ -27,12 +25,16 @@ class Hardware(Contract):
 class ProfileSpec(Contract):
     """What the profile is about. Immutable."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(Rule("self == oldSelf", "spec is immutable: make a new BatchingProfile instead"))
+    )
+
     model: Annotated[Str, Field(min_length=1, max_length=128)]
     engine: Engine
     hardware: Hardware
 
 
-class WindowThroughput(Contract):
+class WindowThroughput(Tolerant):
     """Measured work rate at one window."""
 
     window: Window
@@ -41,14 +43,14 @@ class WindowThroughput(Contract):
     )
 
 
-class GapBucket(Contract):
+class GapBucket(Tolerant):
     """One bucket of the inter-arrival histogram."""
 
     upper_us: Microseconds
     per_million: Annotated[Int, Field(ge=0, le=1_000_000)]
 
 
-class Arrivals(Contract):
+class Arrivals(Tolerant):
     """The arrival distribution at a review."""
 
     rate_per_hour: Count
@@ -57,7 +59,7 @@ class Arrivals(Contract):
     gaps: Annotated[list[GapBucket], Field(max_length=64)] = Field(default_factory=list)
 
 
-class TierQuantiles(Contract):
+class TierQuantiles(Tolerant):
     """Latency quantiles of one tier at a review."""
 
     tier: DnsLabel
@@ -68,12 +70,12 @@ class TierQuantiles(Contract):
     batch_wait_p99_us: Microseconds = 0
 
 
-class ReviewRecord(Contract):
+class ReviewRecord(Tolerant):
     """Distributions as they were at the last review."""
 
     time: Time
     arrivals: Arrivals
-    tiers: Annotated[list[TierQuantiles], Field(max_length=8)] = Field(default_factory=list)
+    tiers: Annotated[list[TierQuantiles], Field(max_length=8), Keyed("tier")] = Field(default_factory=list)
 
 
 class TuningRecord(MoveRecord):
@@ -86,18 +88,18 @@ class TuningRecord(MoveRecord):
     efficiency_percent_after: Annotated[Int, Field(ge=0, le=1000)] | None = None
 
 
-class ProfileStatus(Contract):
+class ProfileStatus(Tolerant):
     """What was learnt."""
 
     latency_model: LatencyPrior | None = None
-    throughput: Annotated[list[WindowThroughput], Field(max_length=32)] = Field(default_factory=list)
+    throughput: Annotated[list[WindowThroughput], Field(max_length=32), Keyed("window")] = Field(default_factory=list)
     saturation_window: Window | None = None
     recommended_window_idle: Window | None = None
     recommended_window_busy: Window | None = None
     last_review: ReviewRecord | None = None
     tuning: Annotated[list[TuningRecord], Field(max_length=50)] = Field(default_factory=list)
     updated: Time | None = None
-    conditions: Annotated[list[Condition], Field(max_length=16)] = Field(default_factory=list)
+    conditions: Annotated[list[Condition], Field(max_length=16), Keyed("type")] = Field(default_factory=list)
 
 
 class BatchingProfile(Contract):
