@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tailkeeper.api.names import PORT_NAME_METRICS
+from tailkeeper.reconcile.worker_pod import labels as worker_labels
 from tests.integration.helm import CHART, EVERYTHING, VALUE_SETS, Helm, HelmError, Object, Values, pick
 
 CRDS = CHART.parents[1] / "crds"
@@ -205,6 +207,29 @@ def test_labels_tell_the_release_everywhere(helm: Helm) -> None:
         assert labels["team"] == "serving"
 
 
+def test_labels_of_users_cannot_break_a_selector(helm: Helm) -> None:
+    taken = dict.fromkeys(("app.kubernetes.io/name", "app.kubernetes.io/component", "release"), "taken")
+    objects = helm.render({"commonLabels": taken, "podLabels": taken}, release="1e3")
+    operator = pick(objects, "Deployment")["spec"]["template"]
+    assert selects(pick(objects, "Service")["spec"]["selector"], operator)
+    assert not selects(pick(objects, "Service")["spec"]["selector"], pick(objects, "Pod"))
+    assert operator["metadata"]["labels"]["release"] == "taken"
+
+
+def test_prometheus_finds_the_workers_that_the_operator_serves(helm: Helm) -> None:
+    worker = {"metadata": {"labels": worker_labels("search", "minilm")}}
+    for watched, namespaces in (([], {"any": True}), (["team-a"], {"matchNames": ["team-a"]})):
+        objects = helm.render({"watchNamespaces": watched, "podMonitor": {"enabled": True}})
+        workers = pick(objects, "PodMonitor", "tailkeeper-workers")["spec"]
+        assert workers["namespaceSelector"] == namespaces
+        assert selects(workers["selector"]["matchLabels"], worker)
+        assert [endpoint["port"] for endpoint in workers["podMetricsEndpoints"]] == [PORT_NAME_METRICS]
+        operator = pick(objects, "PodMonitor", "tailkeeper")["spec"]
+        assert selects(operator["selector"]["matchLabels"], pick(objects, "Deployment")["spec"]["template"])
+        ports = {port["name"] for port in operator_container(objects)["ports"]}
+        assert {endpoint["port"] for endpoint in operator["podMetricsEndpoints"]} <= ports
+
+
 def test_a_packed_chart_is_the_same_chart(helm: Helm, tmp_path: Path) -> None:
     helm("package", CHART, "--destination", tmp_path)
     [package] = tmp_path.glob("*.tgz")
@@ -234,6 +259,7 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "a label that is none": ({"podLabels": {"a": "b c"}}, "/podLabels/a"),
     "an annotation that is a number": ({"podAnnotations": {"a": 1}}, "/podAnnotations/a"),
     "a constraint without its key": ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "/topologySpreadConstraints/0"),
+    "an interval that is none": ({"podMonitor": {"interval": "5"}}, "/podMonitor/interval"),
     "a budget below nothing": (
         {"podDisruptionBudget": {"maxUnavailable": -1}},
         "/podDisruptionBudget/maxUnavailable",

@@ -14,15 +14,15 @@
 {{- end }}
 
 {{- define "tailkeeper.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "tailkeeper.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "tailkeeper.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: operator
 {{- end }}
 
-{{- /* Labels of every object but the helm test's pod, whose component is another: the Service must not select it. */}}
-{{- define "tailkeeper.labels" -}}
-{{ include "tailkeeper.selectorLabels" . }}
-{{ include "tailkeeper.releaseLabels" . }}
+{{- define "tailkeeper.testLabels" -}}
+app.kubernetes.io/name: {{ include "tailkeeper.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/component: test
 {{- end }}
 
 {{- define "tailkeeper.releaseLabels" -}}
@@ -30,9 +30,16 @@ app.kubernetes.io/part-of: tailkeeper
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
 {{- end }}
+
+{{- /* Labels of an object: `identity` names the ones that selectors go by, `labels` and commonLabels add to ours and override none. */}}
+{{- define "tailkeeper.labelsWith" -}}
+{{- $own := include .identity .root | fromYaml }}
+{{- toYaml (merge $own (include "tailkeeper.releaseLabels" .root | fromYaml) .labels .root.Values.commonLabels) }}
+{{- end }}
+
+{{- define "tailkeeper.labels" -}}
+{{- include "tailkeeper.labelsWith" (dict "root" . "identity" "tailkeeper.selectorLabels" "labels" dict) }}
 {{- end }}
 
 {{- define "tailkeeper.serviceAccountName" -}}
@@ -59,10 +66,4 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $overlay = merge $overlay (dict "spec" (dict "imagePullSecrets" .)) }}
 {{- end }}
 {{- toYaml $overlay }}
-{{- end }}
-
-{{- define "tailkeeper.testLabels" -}}
-app.kubernetes.io/name: {{ include "tailkeeper.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/component: test
 {{- end }}
