@@ -178,9 +178,9 @@ def _tiers(own: _Level, policy: _Level, known: list[str], defaults: ClassDefault
 
 
 def _unit_ms(own: _Level, policy: _Level, defaults: ClassDefaults) -> int:
-    """What the class's multiples are multiples of, drawn from the nearest default tier whose deadline is said."""
-    for name in (own.default_tier, policy.default_tier):
-        deadline_ms = _said(level.deadline_ms(name) for level in (own, policy))
+    """What the class's multiples are multiples of: drawn from the SLA that the instance says, or else the policy."""
+    for level, name in ((own, own.default_tier), (policy, policy.default_tier), (policy, own.default_tier)):
+        deadline_ms = level.deadline_ms(name)
         if deadline_ms is not None:
             multiple = defaults.tiers[name].deadline_multiple if name in defaults.tiers else 1
             return max(1, deadline_ms // multiple)

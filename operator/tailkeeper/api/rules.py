@@ -62,13 +62,15 @@ def _tier(level: str, name: str) -> str:
     return f"(has({level}.tiers) ? {level}.tiers.filter(t, t.name == {name})[?0] : optional.none())"
 
 
+def _said(level: str, default_tier: str, name: str) -> str:
+    """The deadline that one level (`i` or `self`) gives a tier under either name; an optional."""
+    as_sla = f"({name} == {default_tier} ? {level}.?batching.?tailLatencySlaMs : optional.none())"
+    return f"{as_sla}.or({_tier(level, name)}.?deadlineMs)"
+
+
 def _deadline(name: str) -> str:
-    """The deadline that the instance, or else the policy, gives a tier under either name; an optional."""
-    levels = []
-    for level, default_tier in (("i", "d"), ("self", "p")):
-        levels.append(f"({name} == {default_tier} ? {level}.?batching.?tailLatencySlaMs : optional.none())")
-        levels.append(f"{_tier(level, name)}.?deadlineMs")
-    return f"{levels[0]}.or({levels[1]}).or({levels[2]}).or({levels[3]})"
+    """The deadline that the instance, or else the policy, gives a tier; an optional."""
+    return f"{_said('i', 'd', name)}.or({_said('self', 'p', name)})"
 
 
 def _multiple(name: str) -> str:
@@ -78,8 +80,11 @@ def _multiple(name: str) -> str:
 
 def _unit() -> str:
     """What the class's multiples are multiples of, as the resolver has it."""
-    said = [f"{_deadline(name)}.optMap(ms, [1, ms / {_multiple(name)}].max())" for name in ("d", "p")]
-    return f"{said[0]}.or({said[1]}).orValue({_of_class(lambda defaults: defaults.sla_ms)})"
+    first, second, third = (
+        f"{_said(level, default_tier, name)}.optMap(ms, [1, ms / {_multiple(name)}].max())"
+        for level, default_tier, name in (("i", "d", "d"), ("self", "p", "p"), ("self", "p", "d"))
+    )
+    return f"{first}.or({second}).or({third}).orValue({_of_class(lambda defaults: defaults.sla_ms)})"
 
 
 def _sla_is_deadline(level: str, default_tier: str) -> str:

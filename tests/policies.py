@@ -1,0 +1,153 @@
+"""Policies for property tests, as the JSON that users send: valid ones, and valid ones with something changed."""
+
+import copy
+from collections.abc import Iterator
+
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+Json = dict[str, object] | list[object] | str | int | float | bool | None
+
+DAY_MS = 86_400_000
+TIERS = ("interactive", "standard", "batch", "gold")
+DURATIONS = st.sampled_from([1, 7, 100, 999, 1_000, 2_000, 60_000, 120_000, DAY_MS - 1, DAY_MS])
+WINDOWS = st.sampled_from([1, 2, 8, 16, 64, 256, 65_536])
+WEIGHTS: SearchStrategy[dict] = st.sampled_from(
+    [
+        {"path": "/models/m"},
+        {"path": "/models/.cache/m/"},
+        {"persistentVolumeClaim": {"claimName": "models", "path": "a/b"}},
+        {"persistentVolumeClaim": {"claimName": "models"}},
+        {"huggingFace": {"id": "org/name", "revision": "main", "tokenSecret": {"name": "hub"}}},
+        {"huggingFace": {"id": "name", "tokenSecret": {"name": "hub", "key": "T_1"}}},
+    ]
+)
+
+
+def _some(**fields: SearchStrategy) -> SearchStrategy[dict]:
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+MODELS: SearchStrategy[dict] = st.one_of(
+    WEIGHTS.map(lambda source: {"name": "m", "engine": "causal-lm", **source}),
+    WEIGHTS.map(lambda source: {"name": "Org/m:1", "engine": "encoder", **source}),
+    st.just({"name": "m", "engine": "module", "factory": "pkg.mod:make"}),
+    WEIGHTS.map(lambda source: {"name": "m", "engine": "module", "factory": "a:b", **source}),
+    st.just({"name": "m", "engine": "triton", "url": "grpc://triton:8001"}),
+    st.just({"name": "m", "engine": "upstream", "url": "https://vllm.models.svc/v1"}),
+)
+
+BATCHING = _some(
+    mode=st.sampled_from(["continuous", "request", "fixed"]),
+    windowDynamic=st.booleans(),
+    windowIdle=WINDOWS,
+    windowBusy=WINDOWS,
+    priorityQueue=st.booleans(),
+    tailLatencySlaMs=DURATIONS,
+    firstTokenSlaMs=DURATIONS,
+    interTokenSlaMs=DURATIONS,
+    timeoutTargetPerMille=st.sampled_from([0, 5, 1_000]),
+    minEfficiencyPercent=st.sampled_from([0, 70, 100]),
+)
+
+TEMPLATE = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.just(1.5), st.text(max_size=3)),
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.sampled_from("abc"), inner, max_size=2)),
+    max_leaves=4,
+)
+
+
+def _tiers(names: SearchStrategy[list[str]]) -> SearchStrategy[list[dict]]:
+    fields = _some(
+        deadlineMs=DURATIONS,
+        timeoutMs=DURATIONS,
+        maxHoldMs=st.sampled_from([0, 5, DAY_MS]),
+        preempts=st.booleans(),
+        reservePercent=st.sampled_from([0, 10, 40, 80, 90]),
+    )
+    return names.flatmap(
+        lambda chosen: st.tuples(*[fields] * len(chosen)).map(
+            lambda said: [{"name": name, **rest} for name, rest in zip(chosen, said, strict=True)]
+        )
+    )
+
+
+def _names(least: int) -> SearchStrategy[list[str]]:
+    return st.lists(st.sampled_from(TIERS), min_size=least, max_size=4, unique=True)
+
+
+@st.composite
+def policies(draw: DrawFn) -> dict:
+    """Near-valid policies: every field alone is valid, together they may contradict each other."""
+    count = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    # Half of the policies say little, or hardly one would be free of contradictions.
+    rich = draw(st.booleans())
+    instance = st.fixed_dictionaries(
+        {"model": MODELS},
+        optional={
+            "replicas": st.sampled_from([0, 1, 1_000]),
+            "batching": BATCHING,
+            "template": st.dictionaries(st.sampled_from(["spec", "metadata"]), TEMPLATE, max_size=2),
+            **({"tiers": _tiers(_names(0)), "defaultTier": st.sampled_from(TIERS)} if rich else {}),
+        },
+    )
+    spec: dict = {"instances": [{"name": f"i{number}", **draw(instance)} for number in range(count)]}
+    spec |= draw(
+        _some(
+            trafficClass=st.sampled_from(["online", "offline"]),
+            batching=BATCHING,
+            retune=_some(
+                mode=st.sampled_from(["Auto", "Recommend", "Off"]),
+                intervalSeconds=st.sampled_from([1, 5, 300]),
+                pin=st.lists(st.sampled_from(["ceiling", "margin", "maxHold"]), unique=True),
+            ),
+            rolloutStrategy=st.sampled_from(["SurgeFirst", "DrainFirst"]),
+            profiles=_some(record=st.booleans(), startFrom=st.just("small.model")),
+            review=_some(intervalDays=st.sampled_from([1, 90, 3_650])),
+            apiKeys=st.just({"secretName": "keys"}),
+            drainSeconds=st.sampled_from([1, 45, 3_600]),
+            **({"tiers": _tiers(_names(1)), "defaultTier": st.sampled_from(TIERS)} if rich else {}),
+        )
+    )
+    name = draw(st.sampled_from(["p", "chat-2", "a" * 50]))
+    return {
+        "apiVersion": "tailkeeper.dev/v1alpha1",
+        "kind": "BatchingPolicy",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+ODD_VALUES: list[Json] = [
+    None, True, 0, -1, 1.0, 1.5, 5, 2**31, 2**63, 1e300, "", "a", "A", "a.b", "é", "a\n", "1", "-a", "a" * 64,
+    "a" * 600, "/a/../b", "../a", "gold", "continuous", [], {}, [None], [[]], {"a": None},
+]  # fmt: skip
+
+
+@st.composite
+def changed_policies(draw: DrawFn) -> dict:
+    """Near-valid policies with one to three places changed to something odd, taken out, doubled, or misspelt."""
+    policy = draw(policies())
+    for _ in range(draw(st.integers(1, 3))):
+        places = list(_places(policy["spec"]))
+        parent, key = draw(st.sampled_from(places)) if places else (policy, "spec")
+        change = draw(st.sampled_from(["odd", "odd", "odd", "without", "twice", "misspelt"]))
+        if change == "odd":
+            parent[key] = copy.deepcopy(draw(st.sampled_from(ODD_VALUES)))
+        elif change == "without":
+            del parent[key]
+        elif change == "twice" and isinstance(parent, list):
+            parent.append(copy.deepcopy(parent[key]))
+        elif change == "misspelt" and isinstance(parent, dict):
+            parent[f"{key}x"] = parent.pop(key)
+        if "spec" not in policy or not isinstance(policy["spec"], dict):
+            break
+    return policy
+
+
+def _places(value: object) -> Iterator[tuple]:
+    """Every (container, key) inside."""
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in list(children):
+        yield value, key
+        yield from _places(child)
