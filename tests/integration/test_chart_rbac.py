@@ -30,7 +30,7 @@ def needed() -> Permissions:
         everything |= grants(kind.group, kind.plural, *READ, "create", "patch", "delete")
     everything |= grants(POLICY.group, POLICY.plural, *READ)
     everything |= grants(POLICY.group, f"{POLICY.plural}/status", "patch")
-    everything |= grants(POD.group, POD.plural, *READ, "patch")
+    everything |= grants(POD.group, POD.plural, "list", "watch", "patch")
     everything |= grants(EVENT.group, EVENT.plural, "create")
     return everything
 

@@ -1,7 +1,7 @@
 {{- /*
 What the operator may do in a namespace that it serves, and all that it may do.
 Server-side apply is `patch`, and `create` as well when the object is not there yet. Nothing is replaced, so there is no `update`.
-The role that it writes for a worker grants get and watch of one ConfigMap. The API server lets nobody grant what he does not hold; the operator
+The role that it writes for a worker lets it read one ConfigMap. The API server lets nobody grant what he does not hold; the operator
 holds these for ConfigMaps itself, so it needs neither `escalate` nor `bind`.
 */}}
 {{- define "tailkeeper.rules" -}}
@@ -9,10 +9,7 @@ holds these for ConfigMaps itself, so it needs neither `escalate` nor `bind`.
   resources: [batchingpolicies]
   verbs: [get, list, watch]
 - apiGroups: [tailkeeper.dev]
-  resources: [batchingprofiles]
-  verbs: [get, list, watch, create, patch]
-- apiGroups: [tailkeeper.dev]
-  resources: [batchingpolicies/status, batchingprofiles/status]
+  resources: [batchingpolicies/status]
   verbs: [patch]
 - apiGroups: [apps]
   resources: [deployments]
@@ -26,11 +23,11 @@ holds these for ConfigMaps itself, so it needs neither `escalate` nor `bind`.
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]
-# Patched to make the kubelet refresh a mounted settings file at once.
+# An annotation makes the kubelet refresh a mounted settings file at once.
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, patch]
+  verbs: [list, watch, patch]
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- end }}
