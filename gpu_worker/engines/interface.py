@@ -1,0 +1,112 @@
+"""What the loop asks of an engine. An engine runs forward passes and nothing else: no order, no clock, no HTTP.
+
+`load`, `warm_up`, `step` and `release` are called on one dedicated thread, one at a time. Engines of both kinds have
+the same face: a batch engine (encoder) completes every task in the step that it first sees it; an iteration-level
+engine keeps state by request id between steps, emits output as it comes, and completes a task in a later step."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tailkeeper.api.enums import Mode
+
+Progress = Callable[[float, str], None]
+"""Called with a share in [0, 1] and what is being done; may be called from the engine's thread."""
+
+Vector = npt.NDArray[np.float32]
+
+
+class InputError(ValueError):
+    """An input that this engine cannot take, found before it joins a batch. The message is for the caller."""
+
+
+class LoadError(RuntimeError):
+    """The model cannot be loaded; another try would end alike. The message is for the one who wrote the policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An input that passed the engine's checks."""
+
+    content: Any
+    """The engine's own form of it (token ids, tensors); nobody else looks inside."""
+    tokens: int
+    """Its size."""
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one request gets in one step."""
+
+    id: str
+    content: Any
+    prefill_tokens: int
+    decode: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one step made."""
+
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    """By request id: the whole output, or what this step added to it."""
+    completed: frozenset[str] = frozenset()
+    failed: Mapping[str, Exception] = field(default_factory=dict)
+    """Requests that the engine gave up alone; its state stays good for the others."""
+
+
+class Engine(Protocol):
+    """Runs the forward passes of one model."""
+
+    @property
+    def modes(self) -> frozenset[Mode]:
+        """Batching modes that make sense with it; settings of another mode are refused."""
+        ...
+
+    @property
+    def stateless(self) -> bool:
+        """A step that raised may be run again with some of its tasks: nothing of it is kept between steps."""
+        ...
+
+    def load(self, progress: Progress) -> None:
+        """Loads the model, or loads it anew after a crash. Raises LoadError."""
+        ...
+
+    def warm_up(self, batch: int) -> int:
+        """Runs one step of that many typical requests; returns the tokens of each. Raises whatever a step raises."""
+        ...
+
+    def step(self, tasks: Sequence[Task], preempted: Sequence[str]) -> StepResult:
+        """Runs one batch or iteration. An exception means that the step as a whole failed."""
+        ...
+
+    def release(self, ids: Sequence[str]) -> None:
+        """Forgets requests whose callers are gone. Unknown ids are fine."""
+        ...
+
+
+class EmbeddingEngine(Engine, Protocol):
+    """An engine that turns texts into vectors; `step` gives one `Vector` per task. `text` and `tokens` are safe to call
+    from any thread while a step runs."""
+
+    @property
+    def dimensions(self) -> int:
+        """Length of each vector."""
+        ...
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest input, special tokens included."""
+        ...
+
+    def text(self, text: str, truncate: bool) -> Prepared:
+        """Raises InputError: too long and not to be truncated."""
+        ...
+
+    def tokens(self, ids: Sequence[int]) -> Prepared:
+        """Takes token ids exactly as given. Raises InputError: too long, or not in the vocabulary."""
+        ...

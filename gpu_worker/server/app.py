@@ -1,0 +1,73 @@
+"""Which path leads to which handler, on the port of the API and on that of the metrics."""
+
+from collections.abc import Sequence
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from gpu_worker.server.embeddings import EmbeddingsApi
+from gpu_worker.server.errors import ApiError, Code, inference_body, openai_body
+from gpu_worker.server.exchange import Door, Endpoint, Handler, Shape
+from gpu_worker.server.inference import InferenceApi
+from gpu_worker.server.status import StatusApi
+
+
+def api_app(door: Door, embeddings: EmbeddingsApi, inference: InferenceApi, status: StatusApi) -> Starlette:
+    """What clients call. The busiest paths come first: they are tried in order."""
+    post, get = ["POST"], ["GET", "HEAD"]
+
+    def route(path: str, methods: list[str], handler: Handler, shape: Shape, open_to_all: bool = False) -> Route:
+        return Route(path, Endpoint(door, handler, shape, open_to_all), methods=methods)
+
+    routes = [
+        route("/v1/embeddings", post, embeddings.embeddings, openai_body),
+        route("/v2/models/{name:path}/versions/{version}/infer", post, inference.infer, inference_body),
+        route("/v2/models/{name:path}/infer", post, inference.infer, inference_body),
+        *_probes(door, status),
+        route("/settings", get, status.settings, openai_body),
+        route("/v1/models", get, embeddings.models, openai_body),
+        route("/v1/models/{name:path}", get, embeddings.model, openai_body),
+        route("/v2", get, inference.server, inference_body, open_to_all=True),
+        route("/v2/health/live", get, inference.live, inference_body, open_to_all=True),
+        route("/v2/health/ready", get, inference.ready, inference_body, open_to_all=True),
+        route("/v2/models/{name:path}/versions/{version}/ready", get, inference.model_ready, inference_body),
+        route("/v2/models/{name:path}/ready", get, inference.model_ready, inference_body),
+        route("/v2/models/{name:path}/versions/{version}", get, inference.model, inference_body),
+        route("/v2/models/{name:path}", get, inference.model, inference_body),
+    ]
+    return _app(door, routes)
+
+
+def metrics_app(door: Door, status: StatusApi) -> Starlette:
+    """What Prometheus, the kubelet and the operator call; no API keys here."""
+    routes = [
+        Route("/metrics", Endpoint(door, status.metrics, openai_body, open_to_all=True), methods=["GET"]),
+        Route("/settings", Endpoint(door, status.settings, openai_body, open_to_all=True), methods=["GET"]),
+        *_probes(door, status),
+    ]
+    return _app(door, routes)
+
+
+def _probes(door: Door, status: StatusApi) -> list[Route]:
+    return [
+        Route("/healthz", Endpoint(door, status.live, openai_body, open_to_all=True), methods=["GET"]),
+        Route("/readyz", Endpoint(door, status.ready, openai_body, open_to_all=True), methods=["GET"]),
+    ]
+
+
+def _app(door: Door, routes: Sequence[BaseRoute]) -> Starlette:
+    async def refused(request: Request, error: Exception) -> Response:
+        """A path or a method that is not there, in the shape of the API that it looks like."""
+        assert isinstance(error, HTTPException)
+        known = error.status_code == 405
+        code = Code.METHOD_NOT_ALLOWED if known else Code.NOT_FOUND
+        message = f"{request.method} {request.url.path} is not served here"
+        shape = inference_body if request.url.path.startswith("/v2") else openai_body
+        headers = dict(error.headers or {}) | ({"connection": "close"} if door.draining else {})
+        body = shape(ApiError(error.status_code, code, message))
+        return Response(body, error.status_code, headers, media_type="application/json")
+
+    return Starlette(routes=routes, exception_handlers={HTTPException: refused})

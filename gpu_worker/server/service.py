@@ -1,0 +1,123 @@
+"""What every API does with a call: make inputs ready, give them to the loop, wait, say where the time went."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_worker.clock import Clock
+from gpu_worker.engines.interface import InputError, Prepared
+from gpu_worker.metrics.meter import Meter
+from gpu_worker.scheduling.interface import Request, Waits
+from gpu_worker.server.errors import ApiError, Code, from_answer, invalid, unavailable
+from gpu_worker.server.exchange import Call, ClientGone
+from gpu_worker.server.group import Group
+from gpu_worker.server.loop import NotServing, ServingLoop
+from gpu_worker.server.options import Options
+from tailkeeper.api.settings import Settings
+
+INLINE_CHARACTERS = 2048
+"""Shorter calls are tokenised on the event loop (about 1 us a character); a hop to a thread costs 100 us and more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one call may ask for."""
+
+    body_bytes: int
+    inputs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A call that was served: one output for each input, in order."""
+
+    outputs: list[Any]
+    timing: bytes
+    """Value of the `Server-Timing` header."""
+
+
+class Service:
+    """Serves the inputs of calls."""
+
+    def __init__(self, model: str, loop: ServingLoop, meter: Meter, limits: Limits, clock: Clock) -> None:
+        self.model = model
+        self.limits = limits
+        self.clock = clock
+        self._loop = loop
+        self._meter = meter
+        self._numbers = itertools.count(1)
+
+    def settings(self) -> Settings:
+        """The applied settings. Raises ApiError 503 before the first."""
+        if self._meter.settings is None:
+            raise unavailable("no settings yet")
+        return self._meter.settings
+
+    def must_be(self, model: object) -> None:
+        """Raises ApiError 404 when another model is asked for."""
+        if model != self.model:
+            raise ApiError(404, Code.MODEL_NOT_FOUND, f"the model {model!r} does not exist; {self.model} does", "model")
+
+    async def prepare(self, inputs: Sequence[Any], characters: int, make: Callable[[Any], Prepared]) -> list[Prepared]:
+        """Makes each input ready for the engine. Raises ApiError 400 that names the bad one."""
+        if len(inputs) > self.limits.inputs:
+            raise invalid(f"{len(inputs)} inputs, {self.limits.inputs} at most", "input")
+        if characters <= INLINE_CHARACTERS:
+            return _each(inputs, make)
+        return await asyncio.to_thread(_each, inputs, make)
+
+    async def serve(self, call: Call, inputs: Sequence[Prepared], options: Options, arrival_s: float) -> Served:
+        """Waits for all. Raises ApiError, and ClientGone when nobody waits any more."""
+        deadline_s = None if options.deadline_s is None else arrival_s + options.deadline_s
+        group = Group(self._loop)
+        try:
+            group.submit([(self._request(given, options, arrival_s, deadline_s), given.content) for given in inputs])
+        except NotServing as error:
+            raise unavailable(str(error)) from None
+        except KeyError:  # the tiers changed between reading the options and now
+            raise invalid(f"unknown tier {options.tier!r}", "tier") from None
+        watch = asyncio.create_task(call.gone())
+        watch.add_done_callback(lambda task: None if task.cancelled() else group.cancel())
+        try:
+            outputs = await group.wait()
+        except asyncio.CancelledError:
+            group.cancel()
+            raise
+        finally:
+            watch.cancel()
+        if group.failure is not None:
+            raise from_answer(group.failure, group.error, timing(group.failure.waits))
+        if outputs is None or group.slowest is None:
+            raise ClientGone
+        return Served(outputs, timing(group.slowest.waits))
+
+    def _request(self, given: Prepared, options: Options, arrival_s: float, deadline_s: float | None) -> Request:
+        return Request(
+            id=f"{next(self._numbers):x}",
+            tier=options.tier,
+            arrival_s=arrival_s,
+            deadline_s=deadline_s,
+            tenant=options.tenant,
+            prompt_tokens=given.tokens,
+            priority=options.priority,
+        )
+
+
+def timing(waits: Waits) -> bytes:
+    """`Server-Timing` with each wait cause in milliseconds: anyone can see why a request was slow."""
+    return (
+        f"hold;dur={waits.hold_s * 1e3:.2f}, busy;dur={waits.busy_s * 1e3:.2f}, "
+        f"slot;dur={waits.slot_s * 1e3:.2f}, exec;dur={waits.exec_s * 1e3:.2f}"
+    ).encode()
+
+
+def _each(inputs: Sequence[Any], make: Callable[[Any], Prepared]) -> list[Prepared]:
+    prepared = []
+    for index, given in enumerate(inputs):
+        try:
+            prepared.append(make(given))
+        except InputError as error:
+            raise invalid(f"input {index}: {error}" if len(inputs) > 1 else str(error), "input") from None
+    return prepared
