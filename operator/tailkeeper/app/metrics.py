@@ -1,0 +1,62 @@
+"""The operator's own metrics, on its `/metrics`."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+
+class Metrics:
+    """One registry of its own, so that several operators fit into one process of tests."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.api_requests = Counter(
+            "tailkeeper_operator_api_requests",
+            "Requests to the API server, by verb (get, list, apply, apply-status, annotate, delete, create), kind and "
+            "HTTP status (0: no answer). Watches are not among them.",
+            ["verb", "kind", "code"],
+            registry=self.registry,
+        )
+        self.reconciles = Counter(
+            "tailkeeper_operator_reconciles",
+            "Reconciles by result: ok, retry (an API call failed), error (a bug).",
+            ["result"],
+            registry=self.registry,
+        )
+        self.reconcile_seconds = Histogram(
+            "tailkeeper_operator_reconcile_seconds",
+            "Duration of a reconcile.",
+            buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
+            registry=self.registry,
+        )
+        self.queue_length = Gauge(
+            "tailkeeper_operator_queue_length", "Policies that wait to be reconciled now.", registry=self.registry
+        )
+        self.failing = Gauge(
+            "tailkeeper_operator_failing", "Policies whose last reconcile failed.", registry=self.registry
+        )
+        self.loop_lag_seconds = Gauge(
+            "tailkeeper_operator_loop_lag_seconds",
+            "How late the event loop ran a timer, the worst of the last ten seconds.",
+            registry=self.registry,
+        )
+        self.policies = Gauge("tailkeeper_operator_policies", "Policies known.", registry=self.registry)
+        self.workers = Gauge(
+            "tailkeeper_operator_workers",
+            "Running worker pods by what they said at the last tick: ready, unready, silent.",
+            ["state"],
+            registry=self.registry,
+        )
+        self.watchers = Gauge(
+            "tailkeeper_operator_watchers", "Watches that run, of those that should.", ["state"], registry=self.registry
+        )
+        self.ticks = Counter("tailkeeper_operator_ticks", "Rounds of asking the workers.", registry=self.registry)
+        self.relists = Counter(
+            "tailkeeper_operator_relists", "Full lists by result.", ["result"], registry=self.registry
+        )
+
+    def api_request(self, verb: str, kind: str, status: int) -> None:
+        """Counts one request to the API server."""
+        self.api_requests.labels(verb, kind, str(status)).inc()
+
+    def exposition(self) -> bytes:
+        """The Prometheus text format."""
+        return generate_latest(self.registry)

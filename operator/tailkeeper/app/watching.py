@@ -1,0 +1,90 @@
+"""kopf, reduced to what it is best at: login, watches, life cycle. Its handlers only feed the store and the queue.
+
+Found by experiment with kopf 1.45: create/update handlers cost two PATCHes an object and timers force finalizers, an
+`on.event` handler costs none; a watcher task that ends by cancellation is not started again while the operator lives
+on, deaf, so `missing_watchers` is part of our liveness; `kopf.index` keeps what was deleted while a watch was down."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import kopf
+
+from tailkeeper.app.access import Credentials
+from tailkeeper.reconcile.kinds import WATCHED, Kind
+from tailkeeper.reconcile.store import Key, Store, key_of
+
+SERVER_TIMEOUT_S = 240
+"""The server ends each watch after this, and it goes on from where it was: no connection may be dead for longer."""
+CONNECT_TIMEOUT_S = 10
+REQUEST_TIMEOUT_S = 60
+INACTIVITY_TIMEOUT_S = 90
+"""The server sends a bookmark a minute."""
+
+
+def build_registry(
+    credentials: Credentials, store: Store, changed: Callable[[Key], None], relist: Callable[[], None]
+) -> kopf.OperatorRegistry:
+    """Handlers of all kinds that we watch. `relist` is called when a watch began anew."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    def login(**_: Any) -> kopf.ConnectionInfo:
+        return credentials.login()
+
+    for kind in WATCHED:
+        handler = _handler(kind, store, changed, relist)
+        kopf.on.event(kind.group, kind.version, kind.plural, id=f"see-{kind.plural}", registry=registry)(handler)
+    return registry
+
+
+def build_settings() -> kopf.OperatorSettings:
+    """kopf without peering, scanning, Events of its own, or waits without end."""
+    settings = kopf.OperatorSettings()
+    settings.peering.standalone = True
+    settings.scanning.disabled = True  # else it lists namespaces and CRDs, which our role does not grant
+    settings.posting.enabled = False
+    settings.process.ultimate_exiting_timeout = 15
+    settings.queueing.exit_timeout = 0.5
+    settings.queueing.idle_timeout = 1.0
+    settings.watching.server_timeout = SERVER_TIMEOUT_S
+    settings.watching.client_timeout = SERVER_TIMEOUT_S + 60
+    settings.watching.connect_timeout = CONNECT_TIMEOUT_S
+    settings.watching.inactivity_timeout = INACTIVITY_TIMEOUT_S
+    settings.watching.chunk_size = 500
+    settings.networking.connect_timeout = CONNECT_TIMEOUT_S
+    settings.networking.request_timeout = REQUEST_TIMEOUT_S
+    for kind in WATCHED:
+        if kind.label_selector:
+            settings.watching.label_selectors[kind.group, kind.version, kind.plural] = kind.label_selector
+    return settings
+
+
+def missing_watchers(namespaces: tuple[str, ...]) -> list[str]:
+    """Watches that should run in this event loop and do not, by the names that kopf gives their tasks."""
+    running = {task.get_name() for task in asyncio.all_tasks()}
+    scopes = namespaces or (None,)
+    return [name for kind in WATCHED for scope in scopes if (name := watcher_name(kind, scope)) not in running]
+
+
+def watcher_name(kind: Kind, namespace: str | None) -> str:
+    """The name of kopf's task for one watch."""
+    resource = ".".join(part for part in (kind.plural, kind.version, kind.group) if part)
+    return f"watcher for {resource}@{namespace}"
+
+
+def _handler(
+    kind: Kind, store: Store, changed: Callable[[Key], None], relist: Callable[[], None]
+) -> Callable[..., Coroutine[Any, Any, None]]:
+    async def see(event: Any, **_: Any) -> None:
+        manifest = event["object"]
+        if event["type"] == "DELETED":
+            store.remove(kind, manifest)
+        elif not store.put(kind, manifest):
+            return
+        if event["type"] is None:
+            relist()
+        if key := key_of(kind, manifest):
+            changed(key)
+
+    return see

@@ -1,0 +1,115 @@
+"""Makes one object be what is desired, and says who is in the way when it must not."""
+
+from collections.abc import Awaitable, Callable
+
+from tailkeeper.reconcile.kinds import DEPLOYMENT, Kind, Manifest, kind_of
+from tailkeeper.reconcile.kube import ApiError, Kube
+from tailkeeper.reconcile.ownership import as_applied, controller_uid, may_manage, owns, same_wish, stamped
+from tailkeeper.reconcile.store import Store
+
+HANDOVER_MANAGER = "tailkeeper-handover"
+
+
+class Conflict(Exception):
+    """An object of this name is somebody else's."""
+
+
+class Terminating(Exception):
+    """An object of this name is being deleted; it can be made anew when it is gone."""
+
+
+class Applier:
+    """Applies the objects of one policy during one reconcile.
+
+    `confirm` is awaited once before the first write: a policy that was deleted while the watch was down must not come
+    back to life through its objects. It raises when the policy is not there any more as it was read."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        store: Store,
+        policy: Manifest,
+        confirm: Callable[[], Awaitable[None]],
+        repaired: Callable[[str], None],
+    ) -> None:
+        self._kube = kube
+        self._store = store
+        self._name = policy["metadata"]["name"]
+        self._uid = policy["metadata"]["uid"]
+        self._confirm = confirm
+        self._repaired = repaired
+        self._confirmed = False
+
+    async def ensure(self, desired: Manifest, expected: bool, fenced: bool = False) -> Manifest:
+        """The object, now as desired. Raises Conflict, Terminating, ApiError.
+
+        `expected`: it was there before, so that its absence is somebody's doing. `fenced`: nobody may have written it
+        since it was read (a settings generation follows from the one that was read)."""
+        wish = stamped(desired)
+        kind, metadata = kind_of(desired), desired["metadata"]
+        live = self._store.get(kind, metadata["namespace"], metadata["name"])
+        if live is not None and self._ours(kind, live) and as_applied(live, wish):
+            return live
+        await self.before_write()
+        if live is None:  # not among the objects with our label, but there may be one without it
+            live = await self._kube.get(kind, metadata["namespace"], metadata["name"])
+        if live is not None and self._ours(kind, live):
+            wish["metadata"]["uid"] = live["metadata"]["uid"]
+            if fenced:
+                wish["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
+            if kind is DEPLOYMENT:
+                await self._hand_over_replicas(live, wish)
+        try:
+            applied = await self._kube.apply(wish)
+        except ApiError as error:
+            if error.status == 409:  # it changed or was replaced since: the next try looks anew
+                await self._look_again(kind, metadata["namespace"], metadata["name"])
+            raise
+        self._store.put(kind, applied)
+        if live is None and expected:
+            self._repaired(f"{kind.name} {metadata['name']} was deleted: made anew")
+        elif live is not None and same_wish(live, wish):
+            self._repaired(f"{kind.name} {metadata['name']} was changed by others: put back")
+        return applied
+
+    async def remove(self, kind: Kind, live: Manifest) -> None:
+        """Deletes an object of this policy."""
+        if controller_uid(live) == self._uid and not live["metadata"].get("deletionTimestamp"):
+            await self.before_write()
+            await self._kube.delete(kind, live)
+
+    async def before_write(self) -> None:
+        """Makes sure, once, that the policy still is what this reconcile acts on."""
+        if not self._confirmed:
+            await self._confirm()
+            self._confirmed = True
+
+    def _ours(self, kind: Kind, live: Manifest) -> bool:
+        if not may_manage(live, self._name, self._uid):
+            raise Conflict(f"{kind.name} {live['metadata']['name']} {_belongs_to(live)}")
+        if live["metadata"].get("deletionTimestamp"):
+            raise Terminating(f"{kind.name} {live['metadata']['name']} is being deleted")
+        return True
+
+    async def _hand_over_replicas(self, live: Manifest, wish: Manifest) -> None:
+        """Letting go of a field that nobody else holds would set it back to its default: one replica."""
+        if "replicas" in wish["spec"] or not owns(live, "spec", "replicas"):
+            return
+        metadata = {name: wish["metadata"][name] for name in ("name", "namespace", "uid")}
+        held = {**wish, "metadata": metadata, "spec": {"replicas": live["spec"]["replicas"]}}
+        await self._kube.apply(held, manager=HANDOVER_MANAGER)
+
+    async def _look_again(self, kind: Kind, namespace: str, name: str) -> None:
+        known = self._store.get(kind, namespace, name)
+        present = await self._kube.get(kind, namespace, name)
+        if present is not None:
+            self._store.put(kind, present)
+        elif known is not None:
+            self._store.remove(kind, known)
+
+
+def _belongs_to(live: Manifest) -> str:
+    for owner in live["metadata"].get("ownerReferences", []):
+        if owner.get("controller"):
+            return f"is controlled by {owner['kind']} {owner['name']}"
+    return "exists and is not Tailkeeper's"

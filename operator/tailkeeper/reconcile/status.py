@@ -1,0 +1,161 @@
+"""The status of a policy from what was found out about its instances. Pure; the time of day is an argument.
+
+What is the same in meaning stays the same in text, so that comparing with the status there is decides whether
+anything is written at all."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tailkeeper.api.enums import ConditionStatus, ConditionType
+from tailkeeper.api.settings import Settings
+from tailkeeper.api.status import Condition, InstanceStatus, MoveRecord, PolicyStatus
+from tailkeeper.reconcile.diagnosis import Health, Reason
+from tailkeeper.reconcile.sync import NO_WORKERS, Sync, SyncState
+
+LONGEST_TEXT = 1_024
+_REASON = re.compile(r"^[A-Z][A-Za-z0-9]{0,63}$")
+
+
+class Verdict(NamedTuple):
+    """One condition without its times."""
+
+    status: ConditionStatus
+    reason: str
+    message: str = ""
+
+
+NOT_MEASURED = Verdict(ConditionStatus.UNKNOWN, "NotMeasured", "no signals are read")
+
+
+@dataclass(frozen=True)
+class InstanceFindings:
+    """What a reconcile found out about one instance."""
+
+    name: str
+    health: Health
+    settings: Settings | None = None
+    sync: Sync = NO_WORKERS
+    last_move: MoveRecord | None = None
+    paused: bool = False
+    complaint: str = ""
+    """A manual value that was refused, and why."""
+
+
+def build_status(
+    before: PolicyStatus | None,
+    generation: int,
+    accepted: Verdict,
+    instances: Sequence[InstanceFindings],
+    signals: Mapping[ConditionType, Verdict],
+    now: str,
+) -> PolicyStatus:
+    """The status as it should be. `now` is RFC 3339 and is used only for conditions that flip."""
+    verdicts = {
+        ConditionType.ACCEPTED: accepted,
+        ConditionType.READY: _ready(instances, accepted),
+        ConditionType.SLA_MET: NOT_MEASURED,
+        ConditionType.METRICS_AVAILABLE: NOT_MEASURED,
+        ConditionType.SETTINGS_APPLIED: _applied(instances, before),
+        ConditionType.CAPACITY_SHORT: NOT_MEASURED,
+        ConditionType.DRIFT_DETECTED: NOT_MEASURED,
+        **signals,
+    }
+    known = {condition.type: condition for condition in before.conditions} if before else {}
+    ready = sum(findings.health.ready for findings in instances)
+    return PolicyStatus(
+        observed_generation=generation,
+        conditions=[_condition(kind, verdict, known.get(kind), generation, now) for kind, verdict in verdicts.items()],
+        instances=[_instance(findings) for findings in instances],
+        summary=f"{ready}/{len(instances)}",
+    )
+
+
+def accepted_verdict(instances: Sequence[InstanceFindings]) -> Verdict:
+    """Of a policy that reads well: an instance may still be impossible, and a manual value refused."""
+    invalid = [findings for findings in instances if findings.health.reason == Reason.INVALID]
+    if invalid:
+        return Verdict(ConditionStatus.FALSE, Reason.INVALID, _joined(findings.health.message for findings in invalid))
+    complaints = [findings.complaint for findings in instances if findings.complaint]
+    if complaints:
+        return Verdict(ConditionStatus.TRUE, "ManualValueRefused", _joined(complaints))
+    return Verdict(ConditionStatus.TRUE, "Valid")
+
+
+def _ready(instances: Sequence[InstanceFindings], accepted: Verdict) -> Verdict:
+    unready = [findings for findings in instances if not findings.health.ready]
+    if unready:
+        worst = min(unready, key=lambda findings: findings.health.reason in (Reason.STARTING, Reason.ROLLING_OUT))
+        words = (f"{findings.name}: {findings.health.message}" for findings in unready)
+        return Verdict(ConditionStatus.FALSE, _reason(worst.health.reason), _joined(words))
+    if not instances:
+        return Verdict(ConditionStatus.FALSE, accepted.reason, "no instance was ever accepted")
+    rolling = next((findings for findings in instances if findings.health.reason == Reason.ROLLING_OUT), None)
+    reason = rolling.health.reason if rolling else Reason.ALL_READY
+    return Verdict(ConditionStatus.TRUE, reason, "all instances serve")
+
+
+def _applied(instances: Sequence[InstanceFindings], before: PolicyStatus | None) -> Verdict:
+    order = list(SyncState)
+    worst = min((findings.sync.state for findings in instances), key=order.index, default=SyncState.NO_WORKERS)
+    words = _joined(
+        f"{findings.name}: {findings.sync.message}"
+        for findings in instances
+        if findings.sync.state is worst and findings.sync.message
+    )
+    match worst:
+        case SyncState.BEHIND:
+            return Verdict(ConditionStatus.FALSE, worst, words)
+        case SyncState.APPLIED:
+            return Verdict(ConditionStatus.TRUE, worst, "every ready worker applies the newest settings")
+        case SyncState.PENDING:
+            return _unchanged(before) or Verdict(ConditionStatus.UNKNOWN, worst, "settings were just written")
+        case SyncState.SILENT | SyncState.NO_WORKERS:
+            return Verdict(ConditionStatus.UNKNOWN, worst, words)
+
+
+def _unchanged(before: PolicyStatus | None) -> Verdict | None:
+    """Settings travel for a moment after each move: that is no news, least of all one that takes itself back."""
+    for condition in before.conditions if before else []:
+        if condition.type is ConditionType.SETTINGS_APPLIED and condition.status is not ConditionStatus.UNKNOWN:
+            return Verdict(condition.status, condition.reason, condition.message)
+    return None
+
+
+def _instance(findings: InstanceFindings) -> InstanceStatus:
+    health = findings.health
+    return InstanceStatus(
+        name=findings.name,
+        ready=health.ready,
+        reason=_reason(health.reason),
+        message=health.message[:LONGEST_TEXT],
+        desired_replicas=health.desired,
+        ready_replicas=health.ready_replicas,
+        settings_generation=findings.settings.generation if findings.settings else 0,
+        applied_generation=findings.sync.applied_generation,
+        effective=findings.settings,
+        last_move=findings.last_move,
+        paused=findings.paused,
+    )
+
+
+def _condition(kind: ConditionType, verdict: Verdict, known: Condition | None, generation: int, now: str) -> Condition:
+    flipped = known is None or known.status is not verdict.status
+    return Condition(
+        type=kind,
+        status=verdict.status,
+        reason=_reason(verdict.reason),
+        message=verdict.message[:LONGEST_TEXT],
+        observed_generation=generation,
+        last_transition_time=now if known is None or flipped else known.last_transition_time,
+    )
+
+
+def _reason(reason: str) -> str:
+    """The kubelet's and the server's reasons are passed on as far as the conventions allow them."""
+    return str(reason) if _REASON.match(reason) else "Unready"
+
+
+def _joined(messages: Iterable[str]) -> str:
+    return "; ".join(messages)[:LONGEST_TEXT]
