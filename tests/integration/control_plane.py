@@ -1,4 +1,4 @@
-"""A real Kubernetes API server for tests: etcd and kube-apiserver on loopback ports of their own, gone with the session.
+"""A real Kubernetes API server for tests: etcd and kube-apiserver on free loopback ports, gone with the session.
 
 Nothing here schedules or runs a pod. With `start_controllers`, kube-controller-manager makes Deployments into pods and
 collects the garbage of deleted owners. It stands beside any other cluster of the machine: its ports are free ones, its
@@ -105,6 +105,11 @@ class ControlPlane:
         """Certificate to verify the server with."""
         return self.folder / "certificates" / "apiserver.crt"
 
+    @property
+    def audit_log(self) -> Path:
+        """Requests of service accounts, a JSON line each: user, verb, objectRef, responseStatus."""
+        return self.folder / "audit.jsonl"
+
     def client(self, token: str | None = None, timeout_s: float = 30) -> httpx.Client:
         """An HTTP client with the server as base URL: the administrator's, or the one whom the token names."""
         return httpx.Client(
@@ -186,6 +191,10 @@ class ControlPlane:
         # The server makes its own certificate; a token file spares a client certificate.
         (self.folder / "tokens.csv").write_text(f"{self.token},admin,admin,system:masters\n")
         self._account_key = self.folder / "service-accounts.key"
+        self._audit_policy = self.folder / "audit-policy.json"
+        rules = [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]}, {"level": "None"}]
+        policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules}
+        self._audit_policy.write_text(json.dumps(policy))
         subprocess.run(["openssl", "genrsa", "-out", self._account_key, "2048"], check=True, capture_output=True)
 
     def _start(self) -> None:
@@ -215,6 +224,8 @@ class ControlPlane:
             f"--cert-dir={self.folder / 'certificates'}",
             f"--token-auth-file={self.folder / 'tokens.csv'}",
             "--authorization-mode=RBAC",
+            f"--audit-policy-file={self._audit_policy}",
+            f"--audit-log-path={self.audit_log}",
             "--allow-privileged",
             "--service-cluster-ip-range=10.97.0.0/16",
             "--service-account-issuer=https://kubernetes.default.svc",
