@@ -2,7 +2,7 @@
 
 usage: python -m benchmarks.ground_settings [--patches 50] [--file-patches 10]
 
-Time counts from the start of the `kubectl patch` command (its own start-up included) to the first answer of the last worker
+Time counts from the start of `kubectl patch` (its own start-up included) to the first answer of the last worker
 that shows the value, looking every 10 ms. Pods must be the same ones afterwards, with no restart. Then the same with no
 token in the pods, so that workers read the mounted file that the kubelet refreshes."""
 
