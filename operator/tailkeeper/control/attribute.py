@@ -109,9 +109,7 @@ def _causes(
             yield cause
 
 
-def _ceiling_too_small(
-    value: Value, settings: Settings, capacity: Capacity | None, shares: Shares
-) -> bool:
+def _ceiling_too_small(value: Value, settings: Settings, capacity: Capacity | None, shares: Shares) -> bool:
     """The ceiling keeps the window under what the arrivals need, or requests wait for slots that it denies them."""
     widest = capacity.widest if capacity else settings.window_idle
     if settings.ceiling >= widest:

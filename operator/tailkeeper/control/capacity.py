@@ -1,4 +1,4 @@
-"""What an instance's workers could serve: the worker's latency model as one line, and the windows that follow from it."""
+"""What an instance's workers could serve: their latency model as one line, and the windows that follow from it."""
 
 import math
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ class Capacity:
     @property
     def replicas_needed(self) -> int:
         """Workers at which the arrivals of all use 85 % of what the widest window can do."""
-        return max(self.pods, math.ceil(self.rate_per_s * self.pods / self.usable_per_s(self.widest)))
+        return max(1, math.ceil(self.rate_per_s * self.pods / self.usable_per_s(self.widest)))
 
     @property
     def saturation(self) -> int:

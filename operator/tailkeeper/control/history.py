@@ -2,7 +2,7 @@
 
 Raw counters are kept, not rates of the source: `rate()` extrapolates, needs two scrapes inside its window, and cannot
 tell a worker that restarted from one that was replaced. A restart is seen by any counter that fell; what the new
-process counted is added to what was counted before. Workers that no longer exist are dropped with all that they counted."""
+process counted is added to what was counted before. Workers that no longer exist are dropped with what they counted."""
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping

@@ -1,7 +1,8 @@
-"""Is the SLA broken, kept, or is there too little to say? The verdict is on ratios of late requests, never on a quantile.
+"""Is the SLA broken, kept, or is there too little to say? The verdict is on ratios of late requests, not on quantiles.
 
 Only requests that arrived under the settings now applied count: those before them say nothing about these settings."""
 
+import itertools
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -59,8 +60,10 @@ class Finding:
     """As counted, on the look-back that decided."""
     sure: Proportion
     """The same, divided by the design effect."""
+    recent: Proportion
+    """As `sure`, on the short look-back."""
     span_s: float
-    """That look-back's length; for a clean verdict, how long it has been clean."""
+    """Length of the look-back that decided."""
 
     @property
     def excess(self) -> float:
@@ -99,9 +102,9 @@ def _find(value: Value, settings: Settings, tier: str, objective: Objective, all
     counted = [_Counted.of(look, settings.generation, tier, objective) for look in value.look_backs]
 
     def finding(verdict: Verdict, on: _Counted) -> Finding:
-        return Finding(tier, objective, verdict, allowed, on.late, on.sure, on.span_s)
+        return Finding(tier, objective, verdict, allowed, on.late, on.sure, counted[0].sure, on.span_s)
 
-    for short, long in zip(counted, counted[1:], strict=False):
+    for short, long in itertools.pairwise(counted):
         if short.surely_over(allowed) and long.surely_over(allowed):
             severe = min(short.late.ratio, long.late.ratio) > SEVERE * allowed
             return finding(Verdict.SEVERE if severe else Verdict.BREACH, long)

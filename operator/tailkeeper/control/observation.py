@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from tailkeeper.control.samples import NO_COUNTS, Counts, Gauges, Unknown
+from tailkeeper.model.quantile import Quantile
 
 LOOK_BACKS_S: Final = (15.0, 60.0, 300.0, 900.0)
 """Short and long of the breach test, then further back for low rates."""
@@ -49,6 +50,16 @@ class LookBack:
 
 
 @dataclass(frozen=True, slots=True)
+class TierLatency:
+    """Latency of one tier as people read it. No decision depends on it."""
+
+    tier: str
+    mean_s: float
+    p95: Quantile
+    p99: Quantile
+
+
+@dataclass(frozen=True, slots=True)
 class Value:
     """Good counters of every worker."""
 
@@ -61,6 +72,8 @@ class Value:
     """By length, as `LOOK_BACKS_S` has them, none under `MIN_INTERVALS` intervals."""
     gauges: Gauges
     """Of all workers: queues added up, the rest their mean."""
+    latencies: tuple[TierLatency, ...] = ()
+    """Read at a slower pace; empty when not (yet) read."""
     kind: Literal["value"] = "value"
 
     @property

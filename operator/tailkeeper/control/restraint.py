@@ -1,0 +1,90 @@
+"""What keeps the tuner from running in circles: pins, bars, and a budget of reversals."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from tailkeeper.api.enums import MoveCause
+from tailkeeper.api.levers import Key, Move, Value
+from tailkeeper.control.move import Bounds
+from tailkeeper.control.state import Bar, State, Trial, Turn
+
+BAR_S: Final = 1800.0
+TURN_S: Final = 3600.0
+"""A move back within this time is a reversal."""
+BUDGET_S: Final = 7200.0
+"""Recovery reverses once in this time: it may have to be reversed itself, which makes one reversal an hour."""
+SETTLE_FACTOR_MAX: Final = 8
+CALM_S: Final = 7200.0
+"""After so long without a rollback the settling time is halved again."""
+
+
+def permitted(wanted: tuple[Move, ...], bounds: Bounds, state: State, now_s: float) -> tuple[Move, ...]:
+    """Those moves that no pin and no bar forbids."""
+    return tuple(
+        move
+        for move in wanted
+        if move.key.lever not in bounds.pinned and not any(_forbids(bar, move, now_s) for bar in state.bars)
+    )
+
+
+def reverses(wanted: tuple[Move, ...], now: Mapping[Key, Value], state: State, now_s: float) -> bool:
+    """Whether any lever would go back on its last turn; `now` are the levers' values without it."""
+    turns = {turn.key: turn for turn in state.turns if now_s - turn.at_s < TURN_S}
+    return any(
+        move.key in turns and turns[move.key].upward != upward(Move(move.key, now[move.key]), move) for move in wanted
+    )
+
+
+def budget_left(state: State, now_s: float) -> bool:
+    """Whether recovery may still reverse."""
+    return not any(now_s - at_s < BUDGET_S for at_s in state.reversals_s)
+
+
+def made(state: State, trial: Trial, reversal: bool) -> State:
+    """The state once that move is in force."""
+    now_s, keys = trial.at_s, {move.key for move in trial.taken}
+    kept = tuple(turn for turn in state.turns if turn.key not in keys and now_s - turn.at_s < TURN_S)
+    new = tuple(
+        Turn(taken.key, upward(left, taken), now_s) for left, taken in zip(trial.left, trial.taken, strict=True)
+    )
+    reversals = tuple(at_s for at_s in state.reversals_s if now_s - at_s < BUDGET_S)
+    return replace(
+        state,
+        trial=None if trial.cause is MoveCause.ROLLBACK else trial,
+        turns=kept + new,
+        reversals_s=(*reversals, now_s) if reversal else reversals,
+        bars=tuple(bar for bar in state.bars if bar.until_s > now_s),
+    )
+
+
+def rolled_back(state: State, trial: Trial, now_s: float) -> State:
+    """Bars what that move took, and gives later ones twice the time to settle."""
+    bars = tuple(
+        Bar(taken, upward(left, taken), now_s + BAR_S) for left, taken in zip(trial.left, trial.taken, strict=True)
+    )
+    factor = min(SETTLE_FACTOR_MAX, state.settle_factor * 2)
+    return replace(state, bars=state.bars + bars, settle_factor=factor, settle_doubled_s=now_s)
+
+
+def calmed(state: State, now_s: float) -> State:
+    """Halves the settling time again after a calm while."""
+    if state.settle_factor == 1 or now_s - state.settle_doubled_s < CALM_S:
+        return state
+    return replace(state, settle_factor=state.settle_factor // 2, settle_doubled_s=now_s)
+
+
+def upward(left: Move, taken: Move) -> bool:
+    """No bound at all counts as the highest value."""
+    if left.value is None or taken.value is None:
+        return taken.value is None
+    return taken.value > left.value
+
+
+def _forbids(bar: Bar, wanted: Move, now_s: float) -> bool:
+    key: Key = bar.taken.key
+    if now_s >= bar.until_s or key != wanted.key:
+        return False
+    if bar.taken.value is None or wanted.value is None:
+        return bar.taken.value == wanted.value
+    return wanted.value >= bar.taken.value if bar.upward else wanted.value <= bar.taken.value
