@@ -154,6 +154,13 @@ def test_prometheus_is_told_with_its_credentials(helm: Helm) -> None:
     assert mount["readOnly"]
 
 
+def test_no_variable_of_the_chart_can_be_given_twice(helm: Helm) -> None:
+    """The API server refuses a list with a name in it twice."""
+    for name in environment(helm.render(EVERYTHING)).keys() - {EVERYTHING["extraEnv"][0]["name"]}:
+        with pytest.raises(HelmError, match="/extraEnv/0/name"):
+            helm.render({"extraEnv": [{"name": name, "value": "x"}]})
+
+
 def test_one_operator_at_a_time(helm: Helm) -> None:
     spec = pick(helm.render(EVERYTHING), "Deployment")["spec"]
     assert spec["replicas"] == 1
@@ -255,6 +262,10 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "a log level that is none": ({"logging": {"level": "trace"}}, "/logging/level"),
     "a map for the environment": ({"extraEnv": {"A": "b"}}, "/extraEnv"),
     "an environment variable without a name": ({"extraEnv": [{"value": "b"}]}, "/extraEnv/0"),
+    "a variable that is a value": (
+        {"extraEnv": [{"name": "TAILKEEPER_LOG_LEVEL", "value": "debug"}]},
+        "/extraEnv/0/name",
+    ),
     "a resource list that is none": ({"resources": {"limit": {}}}, "limit"),
     "a label that is none": ({"podLabels": {"a": "b c"}}, "/podLabels/a"),
     "an annotation that is a number": ({"podAnnotations": {"a": 1}}, "/podAnnotations/a"),
