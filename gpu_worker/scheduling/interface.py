@@ -1,9 +1,10 @@
 """What the worker's loop and its scheduler say to each other. Plain data; times are seconds on one monotonic clock.
 
-The loop owns the clock, the engine and the content of requests; the scheduler owns the order. The loop calls `submit` when a
-request arrives, `next` whenever the engine is free and something may have changed (an arrival, a finished step, a due
-timer), `finished` when a step ends, and `tick` for timers while a step runs. A request is answered exactly once: by the
-`Answer` of `submit`, `cancel`, `tick`, `next` or `finished`, whichever comes first."""
+The loop owns the clock, the engine and the content of requests; the scheduler owns the order. The loop calls `submit`
+when a request arrives, `next` whenever the engine is free and something may have changed (an arrival, a finished step,
+a due timer), `finished` when a step ends, and `tick` for timers while a step runs. A request is answered exactly once:
+by the `Answer` of `submit`, `cancel`, `tick`, `next` or `finished`, whichever comes first. `finished` also takes steps
+that the scheduler did not start (a warm-up's): they only teach it how long a step takes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,0 +1,158 @@
+"""One request inside the scheduler, and the clock that says where its time went.
+
+Wait causes come from timestamps of their own. The clock keeps two sums that only grow, the engine's idle time and its
+busy time; a request notes both when it comes, and the difference when it leaves is its `hold` and its `slot`. The batch
+that ran at its arrival is `busy`: its end less the arrival."""
+
+from enum import IntEnum
+
+from gpu_worker.scheduling.interface import Request, Waits
+from gpu_worker.scheduling.plan import TierPlan
+
+
+class State(IntEnum):
+    """Where a request is."""
+
+    QUEUED = 0
+    RUNNING = 1
+    PAUSED = 2
+    """Lost its slot at an iteration boundary; its tokens are kept."""
+    GONE = 3
+
+
+class Run:
+    """One step of the engine, from its dispatch to its end."""
+
+    __slots__ = ("busy_before_s", "ended_s", "idle_before_s", "started_s")
+
+    def __init__(self, started_s: float, idle_before_s: float, busy_before_s: float) -> None:
+        self.started_s = started_s
+        self.ended_s: float | None = None
+        self.idle_before_s = idle_before_s
+        self.busy_before_s = busy_before_s
+
+
+class Entry:
+    """A request and what the scheduler knows about it. Times in seconds."""
+
+    __slots__ = (
+        "_busy_mark_s",
+        "_hold_s",
+        "_idle_mark_s",
+        "_run",
+        "arrival_s",
+        "bucket",
+        "busy_s",
+        "deadline_s",
+        "exec_s",
+        "generated",
+        "hard_s",
+        "hold_s",
+        "id",
+        "joined_s",
+        "key",
+        "last_token_s",
+        "preemptions",
+        "prefilled",
+        "rank",
+        "request",
+        "seq",
+        "slot_s",
+        "state",
+        "tenant",
+        "tier",
+    )
+
+    def __init__(self, request: Request, tier: TierPlan, seq: int) -> None:
+        self.request = request
+        self.id = request.id
+        self.tier = tier
+        self.tenant = request.tenant
+        self.seq = seq
+        self.arrival_s = request.arrival_s
+        self.state = State.QUEUED
+        self.key = 0.0
+        self.rank = 0.0
+        self.deadline_s = 0.0
+        self.hard_s = 0.0
+        self.hold_s = self.busy_s = self.slot_s = self.exec_s = 0.0
+        self.joined_s = 0.0
+        self.bucket = 0
+        self.prefilled = self.generated = self.preemptions = 0
+        self.last_token_s = 0.0
+        self._run: Run | None = None
+        self._idle_mark_s = self._busy_mark_s = self._hold_s = 0.0
+
+    def waits(self) -> Waits:
+        """Its seconds by cause, as settled."""
+        return Waits(self.hold_s, self.busy_s, self.slot_s, self.exec_s)
+
+
+class EngineClock:
+    """Idle and busy time of the engine, and every waiting request's share in them."""
+
+    __slots__ = ("_idle_s", "_since_s", "busy_s", "run")
+
+    def __init__(self, now_s: float) -> None:
+        self.run: Run | None = None
+        """The newest step, running or ended."""
+        self.busy_s = 0.0
+        """Seconds of all ended steps."""
+        self._idle_s = 0.0
+        self._since_s = now_s
+
+    @property
+    def running(self) -> bool:
+        """Whether a step is under way."""
+        return self.run is not None and self.run.ended_s is None
+
+    def start(self, now_s: float) -> None:
+        """A step is dispatched."""
+        self._idle_s += max(0.0, now_s - self._since_s)
+        self.run = Run(now_s, self._idle_s, self.busy_s)
+
+    def end(self, ended_s: float) -> None:
+        """The step under way has ended."""
+        run = self.run
+        if run is None or run.ended_s is not None:
+            return
+        run.ended_s = max(ended_s, run.started_s)
+        self.busy_s += run.ended_s - run.started_s
+        self._since_s = run.ended_s
+
+    def enter(self, entry: Entry) -> None:
+        """The request starts to wait, at its arrival: that may lie before now, even before the step under way began."""
+        arrival_s = entry.arrival_s
+        run = self.run
+        if run is None:
+            entry._idle_mark_s = self._idle_s + max(0.0, arrival_s - self._since_s)
+            entry._hold_s = max(0.0, self._since_s - arrival_s)
+        elif run.ended_s is not None and arrival_s >= run.ended_s:
+            entry._idle_mark_s = self._idle_s + (arrival_s - run.ended_s)
+            entry._busy_mark_s = self.busy_s
+        elif arrival_s >= run.started_s:
+            entry._run = run
+        else:
+            entry._idle_mark_s = run.idle_before_s
+            entry._busy_mark_s = run.busy_before_s
+            entry._hold_s = run.started_s - arrival_s
+
+    def leave(self, entry: Entry, now_s: float) -> None:
+        """The request stops waiting: it joins a batch, or ends without one."""
+        run = self.run
+        idle_s, busy_s = self._idle_s, self.busy_s
+        if run is None or run.ended_s is not None:
+            idle_s += max(0.0, now_s - self._since_s)
+        else:
+            busy_s += now_s - run.started_s
+        arrived_in = entry._run
+        if arrived_in is None:
+            entry.hold_s += entry._hold_s + idle_s - entry._idle_mark_s
+            entry.slot_s += busy_s - entry._busy_mark_s
+            return
+        if arrived_in.ended_s is None:
+            entry.busy_s += now_s - entry.arrival_s
+            return
+        entry.busy_s += arrived_in.ended_s - entry.arrival_s
+        entry.hold_s += idle_s - arrived_in.idle_before_s
+        entry.slot_s += busy_s - arrived_in.busy_before_s - (arrived_in.ended_s - arrived_in.started_s)

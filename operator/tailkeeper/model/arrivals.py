@@ -1,0 +1,229 @@
+"""What is known about the arrivals: two rates, the distribution of the gaps, and how bursty they are.
+
+The gaps are a histogram with log-spaced buckets that forgets by count and by time. From it comes what the hold rule
+asks: after a silence of s, how long until the next one? E[residual | s] = ∫ S(s+u)/S(s) du."""
+
+import math
+from bisect import bisect_left
+
+FAST_TAU_S = 0.5
+SLOW_TAU_S = 5.0
+SHORTEST_GAP_S = 1e-5
+PER_OCTAVE = 4
+MEMORY = 1_000
+"""Gaps that the histogram remembers."""
+TIME_TAU_S = 120.0
+"""And how long."""
+REBUILD_EVERY = 32
+RESCALE_AT = 1e100
+COUNT_MEMORY = 200
+"""Horizons that the index of dispersion remembers."""
+
+
+class ArrivalModel:
+    """Learns from one call of `arrive` per request. `clip_s` bounds a gap (4·SLA): one silence of minutes must not
+    forbid holding for the next ones. `horizon_s` is the span over which counts are compared for the dispersion."""
+
+    __slots__ = (
+        "_counts",
+        "_edges",
+        "_fast",
+        "_fast_at",
+        "_first_s",
+        "_gap_total",
+        "_horizon_count",
+        "_horizon_end_s",
+        "_horizon_s",
+        "_horizons",
+        "_increment",
+        "_last_s",
+        "_log_shortest",
+        "_mean_count",
+        "_moment2",
+        "_residual",
+        "_rising",
+        "_seen",
+        "_slow",
+        "_sums",
+        "_total",
+        "_var_count",
+        "clip_s",
+    )
+
+    def __init__(self, clip_s: float, horizon_s: float) -> None:
+        self.clip_s = clip_s
+        buckets = max(2, math.ceil(PER_OCTAVE * math.log2(max(clip_s / SHORTEST_GAP_S, 2.0))) + 1)
+        self._edges: list[float] = [0.0] + [SHORTEST_GAP_S * 2.0 ** (k / PER_OCTAVE) for k in range(buckets - 1)]
+        self._log_shortest = math.log2(SHORTEST_GAP_S)
+        self._counts = [0.0] * buckets
+        self._sums = [0.0] * buckets
+        self._residual = [0.0] * buckets
+        self._rising = [0.0] * buckets
+        self._increment = 1.0
+        self._total = self._gap_total = self._moment2 = 0.0
+        self._seen = 0
+        self._first_s = self._last_s = -math.inf
+        self._fast = self._slow = 0.0
+        self._fast_at = 0.0
+        self._horizon_s = horizon_s
+        self._horizon_end_s = -math.inf
+        self._horizon_count = self._horizons = 0
+        self._mean_count = self._var_count = 0.0
+
+    @property
+    def seen(self) -> int:
+        """Requests learnt from."""
+        return self._seen
+
+    @property
+    def last_s(self) -> float:
+        """When the newest one arrived; -inf before the first."""
+        return self._last_s
+
+    def arrive(self, now_s: float) -> None:
+        """Takes in one arrival. The time never goes back."""
+        self._seen += 1
+        gap = now_s - self._last_s
+        if gap == math.inf:
+            self._first_s = self._last_s = self._fast_at = now_s
+            self._fast = 1.0 / FAST_TAU_S
+            self._slow = 1.0 / SLOW_TAU_S
+            self._horizon_end_s = now_s + self._horizon_s
+            self._horizon_count = 1
+            return
+        gap = max(gap, 0.0)
+        self._last_s = now_s
+        self._fast = self._fast * math.exp(-gap / FAST_TAU_S) + 1.0 / FAST_TAU_S
+        self._slow = self._slow * math.exp(-gap / SLOW_TAU_S) + 1.0 / SLOW_TAU_S
+        self._count(now_s)
+        increment = self._increment = self._increment * (1.0 + 1.0 / MEMORY) * math.exp(min(gap, 600.0) / TIME_TAU_S)
+        gap = min(gap, self.clip_s)
+        index = 0 if gap < SHORTEST_GAP_S else 1 + int(PER_OCTAVE * (math.log2(gap) - self._log_shortest))
+        index = min(index, len(self._counts) - 1)
+        self._counts[index] += increment
+        self._sums[index] += increment * gap
+        self._total += increment
+        self._gap_total += increment * gap
+        self._moment2 += increment * gap * gap
+        if self._seen % REBUILD_EVERY == 0 or self._seen < REBUILD_EVERY:
+            self._rebuild()
+
+    def rate_per_s(self, now_s: float) -> float:
+        """λ over the last seconds (τ 5 s)."""
+        since = now_s - self._last_s
+        if since == math.inf:
+            return 0.0
+        # a sum that started t ago reached only 1 − e^(−t/τ) of its height
+        started = 1.0 - math.exp(-max(now_s - self._first_s, 0.1) / SLOW_TAU_S)
+        return self._slow * math.exp(-max(since, 0.0) / SLOW_TAU_S) / started
+
+    def fast_rate_per_s(self, now_s: float) -> float:
+        """λ_f, τ .5 s: falls at once when the line goes quiet."""
+        since = now_s - self._last_s
+        return 0.0 if since == math.inf else self._fast * math.exp(-max(since, 0.0) / FAST_TAU_S)
+
+    def quiet_at_s(self, rate_per_s: float) -> float:
+        """When λ_f will have fallen to that rate, if nobody arrives; in the past when it already has."""
+        if self._fast <= 0.0 or rate_per_s <= 0.0:
+            return math.inf if rate_per_s <= 0.0 and self._fast > 0.0 else -math.inf
+        return self._last_s + FAST_TAU_S * math.log(self._fast / rate_per_s)
+
+    def residual_s(self, silence_s: float) -> float:
+        """E[time to the next arrival | a silence so far]; infinite past the last bucket or before two arrivals."""
+        if self._total <= 0.0 or silence_s >= self.clip_s:
+            return math.inf
+        return self._residual[self._index(silence_s)]
+
+    def silence_until_s(self, residual_s: float, silence_s: float) -> float:
+        """The first silence, from this one on, after which the expected residual is at least that long.
+
+        Bucket edges only; the clip when the residual never gets there."""
+        if self._total <= 0.0:
+            return silence_s
+        edges = self._edges
+        if silence_s <= 0.0:
+            first = bisect_left(self._rising, residual_s)
+            return edges[first] if first < len(edges) else self.clip_s
+        start = self._index(silence_s)
+        residual = self._residual
+        if silence_s >= self.clip_s or residual[start] >= residual_s:
+            return silence_s
+        for index in range(start + 1, len(edges)):
+            if residual[index] >= residual_s:
+                return edges[index]
+        return self.clip_s
+
+    @property
+    def mean_gap_s(self) -> float:
+        """Mean of the clipped gaps; infinite before two arrivals."""
+        return self._gap_total / self._total if self._total > 0.0 else math.inf
+
+    @property
+    def cv(self) -> float:
+        """Coefficient of variation of the clipped gaps; 0 before two arrivals."""
+        if self._total <= 0.0 or self._gap_total <= 0.0:
+            return 0.0
+        mean = self._gap_total / self._total
+        return math.sqrt(max(0.0, self._moment2 / self._total - mean * mean)) / mean
+
+    @property
+    def dispersion(self) -> float:
+        """Index of dispersion: variance ÷ mean of the counts per horizon; 1 (Poisson) while not yet known."""
+        return self._var_count / self._mean_count if self._horizons >= 20 and self._mean_count > 0.0 else 1.0
+
+    def gaps(self) -> list[tuple[float, float]]:
+        """(upper edge in seconds, share) of the buckets with anything in them."""
+        if self._total <= 0.0:
+            return []
+        uppers = [*self._edges[1:], self.clip_s]
+        return [(upper, count / self._total) for upper, count in zip(uppers, self._counts, strict=True) if count > 0.0]
+
+    def _index(self, silence_s: float) -> int:
+        if silence_s < SHORTEST_GAP_S:
+            return 0
+        index = 1 + int(PER_OCTAVE * (math.log2(silence_s) - self._log_shortest))
+        return min(index, len(self._counts) - 1)
+
+    def _count(self, now_s: float) -> None:
+        if now_s < self._horizon_end_s:
+            self._horizon_count += 1
+            return
+        self._close_horizon(self._horizon_count)
+        empty = int((now_s - self._horizon_end_s) / self._horizon_s)
+        for _ in range(min(empty, COUNT_MEMORY)):
+            self._close_horizon(0)
+        self._horizon_end_s += self._horizon_s * (empty + 1)
+        self._horizon_count = 1
+
+    def _close_horizon(self, count: int) -> None:
+        self._horizons = min(self._horizons + 1, COUNT_MEMORY)
+        step = 1.0 / self._horizons
+        delta = count - self._mean_count
+        self._mean_count += step * delta
+        self._var_count = (1.0 - step) * (self._var_count + step * delta * delta)
+
+    def _rebuild(self) -> None:
+        """Mean residual at every bucket's lower edge, and its running maximum (what a silence from 0 first reaches)."""
+        if self._increment > RESCALE_AT:
+            self._rescale()
+        beyond = beyond_sum = 0.0
+        counts, sums, edges, residual = self._counts, self._sums, self._edges, self._residual
+        for index in range(len(counts) - 1, -1, -1):
+            beyond += counts[index]
+            beyond_sum += sums[index]
+            # past the longest gap seen nothing speaks for another arrival
+            residual[index] = beyond_sum / beyond - edges[index] if beyond > 0.0 else math.inf
+        highest = 0.0
+        rising = self._rising
+        for index, value in enumerate(residual):
+            highest = max(highest, value)
+            rising[index] = highest
+
+    def _rescale(self) -> None:
+        factor = 1.0 / self._increment
+        self._counts = [count * factor for count in self._counts]
+        self._sums = [total * factor for total in self._sums]
+        self._total *= factor
+        self._gap_total *= factor
+        self._moment2 *= factor
+        self._increment = 1.0
