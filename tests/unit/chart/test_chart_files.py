@@ -1,4 +1,4 @@
-"""What the files of the chart promise each other and the rest of the repository. Rendering is tested with Helm itself."""
+"""What the files of the chart promise each other and the rest of the repository. Rendering is tested with Helm."""
 
 import re
 import tomllib
@@ -61,8 +61,8 @@ def test_artifact_hub_is_told_the_truth(chart: dict[str, Any], values: dict[str,
 
 
 def test_the_schema_is_one_and_takes_the_defaults(schema: dict[str, Any], values: dict[str, Any]) -> None:
-    jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.Draft202012Validator(schema).validate(values)
+    jsonschema.Draft7Validator.check_schema(schema)
+    jsonschema.Draft7Validator(schema).validate(values)
 
 
 def test_values_and_schema_know_the_same_keys(schema: dict[str, Any], values: dict[str, Any]) -> None:
