@@ -4,10 +4,8 @@ Tokens rotate: the kubelet writes a new one when 80 % of the old one's life is o
 (tokens live ten minutes or more). Our own calls look at the file each time; kopf's watches log in anew every 100 s."""
 
 import datetime
-import functools
 import logging
 import os
-import ssl
 from pathlib import Path
 
 import kopf
@@ -22,61 +20,47 @@ logger = logging.getLogger(__name__)
 class Credentials:
     """Reads the credentials; `access` is for our calls, `login` for kopf."""
 
-    def __init__(self, service_account_dir: Path) -> None:
+    def __init__(self, service_account_dir: Path, login_lasts_s: float = LOGIN_LASTS_S) -> None:
         self._folder = service_account_dir
+        self._login_lasts_s = login_lasts_s
         self._in_cluster = (service_account_dir / "token").exists() and "KUBERNETES_SERVICE_HOST" in os.environ
+        self._versions: tuple[_Version, ...] = ()
+        self._access: Access | None = None
 
     def access(self) -> Access:
-        """Server, certificate authority and headers as they are now."""
-        if not self._in_cluster:
-            return _kubeconfig_access()
-        tls = _trusting(str(self._folder / "ca.crt"), _changed(self._folder / "ca.crt"))
-        token = _read(str(self._folder / "token"), _changed(self._folder / "token"))
-        return Access(_server(), tls, {"Authorization": f"Bearer {token}"})
+        """Server, certificate authority and headers as they are now. Raises OSError when the files are gone."""
+        versions = tuple(_version(self._folder / name) for name in ("token", "ca.crt")) if self._in_cluster else ()
+        if self._access is None or versions != self._versions:
+            info = self.login()
+            self._access = Access(info.server.rstrip("/"), info.as_ssl_context(), info.as_http_headers())
+            self._versions = versions
+        return self._access
 
     def login(self) -> kopf.ConnectionInfo:
         """The same for kopf, with the moment at which it has to ask again."""
         if not self._in_cluster:
-            return _kubeconfig()
+            found = kopf.login_with_kubeconfig(logger=logger, settings=kopf.OperatorSettings())
+            if found is None:
+                raise kopf.LoginError("neither a service account nor a kubeconfig: set KUBECONFIG")
+            return found
         return kopf.ConnectionInfo(
             server=_server(),
             ca_path=str(self._folder / "ca.crt"),
             token=(self._folder / "token").read_text().strip(),
-            expiration=datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=LOGIN_LASTS_S),
+            expiration=datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=self._login_lasts_s),
         )
+
+
+_Version = tuple[int, int]
+"""Changes when the kubelet swaps the link behind a file: inode and time of change."""
+
+
+def _version(path: Path) -> _Version:
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns
 
 
 def _server() -> str:
     host = os.environ["KUBERNETES_SERVICE_HOST"]
     port = os.environ.get("KUBERNETES_SERVICE_PORT_HTTPS") or os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-
-
-def _changed(path: Path) -> tuple[int, int]:
-    """Changes when the kubelet swaps the link behind the file."""
-    status = path.stat()
-    return status.st_ino, status.st_mtime_ns
-
-
-@functools.lru_cache(maxsize=1)
-def _read(path: str, version: tuple[int, int]) -> str:
-    return Path(path).read_text().strip()
-
-
-@functools.lru_cache(maxsize=1)
-def _trusting(path: str, version: tuple[int, int]) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=path)
-
-
-@functools.lru_cache(maxsize=1)
-def _kubeconfig() -> kopf.ConnectionInfo:
-    found = kopf.login_with_kubeconfig(logger=logger, settings=kopf.OperatorSettings())
-    if found is None:
-        raise kopf.LoginError("neither a service account nor a kubeconfig: set KUBECONFIG")
-    return found
-
-
-@functools.lru_cache(maxsize=1)
-def _kubeconfig_access() -> Access:
-    info = _kubeconfig()
-    return Access(info.server.rstrip("/"), info.as_ssl_context(), info.as_http_headers())

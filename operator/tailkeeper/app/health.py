@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tailkeeper.app.metrics import Metrics
-from tailkeeper.app.watching import missing_watchers
-from tailkeeper.reconcile.kinds import WATCHED
+from tailkeeper.app.watching import watcher_names
 
 START_S = 60.0
 """Login, discovery and the first lists may take this long."""
@@ -43,6 +42,8 @@ class Health:
         self._metrics = metrics
         self._began_s = time.monotonic()
         self._absent_since_s: dict[str, float] = {}
+        self._seen: set[str] = set()
+        """Watches that ran once; the others may still be on their way."""
         self._lags: deque[tuple[float, float]] = deque()
 
     def findings(self) -> list[Finding]:
@@ -51,7 +52,7 @@ class Health:
         found = [
             Finding("watch", f"{name} does not run")
             for name, since_s in self._absent_since_s.items()
-            if now_s - since_s > WATCHER_ABSENT_S and now_s - self._began_s > START_S
+            if now_s - since_s > (WATCHER_ABSENT_S if name in self._seen else START_S)
         ]
         if (lag_s := self._worst_lag_s(now_s)) > WORST_LAG_S:
             found.append(Finding("loop", f"the event loop was {lag_s:.1f} s late"))
@@ -73,11 +74,12 @@ class Health:
             self._count_watchers(now_s)
 
     def _count_watchers(self, now_s: float) -> None:
-        missing = missing_watchers(self._namespaces)
-        self._absent_since_s = {name: self._absent_since_s.get(name, now_s) for name in missing}
-        expected = len(WATCHED) * max(1, len(self._namespaces))
-        self._metrics.watchers.labels("running").set(expected - len(missing))
-        self._metrics.watchers.labels("expected").set(expected)
+        expected = watcher_names(self._namespaces)
+        running = {task.get_name() for task in asyncio.all_tasks()} & expected
+        self._seen |= running
+        self._absent_since_s = {name: self._absent_since_s.get(name, now_s) for name in sorted(expected - running)}
+        self._metrics.watchers.labels("running").set(len(running))
+        self._metrics.watchers.labels("expected").set(len(expected))
 
     def _worst_lag_s(self, now_s: float) -> float:
         return max((lag_s for at_s, lag_s in self._lags if at_s >= now_s - LAG_WINDOW_S), default=0.0)

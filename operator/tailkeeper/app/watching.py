@@ -2,9 +2,8 @@
 
 Found by experiment with kopf 1.45: create/update handlers cost two PATCHes an object and timers force finalizers, an
 `on.event` handler costs none; a watcher task that ends by cancellation is not started again while the operator lives
-on, deaf, so `missing_watchers` is part of our liveness; `kopf.index` keeps what was deleted while a watch was down."""
+on, deaf, so our liveness looks for each of `watcher_names`; `kopf.index` keeps what was deleted while a watch was down."""
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -60,17 +59,14 @@ def build_settings() -> kopf.OperatorSettings:
     return settings
 
 
-def missing_watchers(namespaces: tuple[str, ...]) -> list[str]:
-    """Watches that should run in this event loop and do not, by the names that kopf gives their tasks."""
-    running = {task.get_name() for task in asyncio.all_tasks()}
+def watcher_names(namespaces: tuple[str, ...]) -> set[str]:
+    """The tasks that kopf runs, one for each kind and namespace, by the names that it gives them."""
     scopes = namespaces or (None,)
-    return [name for kind in WATCHED for scope in scopes if (name := watcher_name(kind, scope)) not in running]
+    return {f"watcher for {_resource(kind)}@{scope}" for kind in WATCHED for scope in scopes}
 
 
-def watcher_name(kind: Kind, namespace: str | None) -> str:
-    """The name of kopf's task for one watch."""
-    resource = ".".join(part for part in (kind.plural, kind.version, kind.group) if part)
-    return f"watcher for {resource}@{namespace}"
+def _resource(kind: Kind) -> str:
+    return ".".join(part for part in (kind.plural, kind.version, kind.group) if part)
 
 
 def _handler(
@@ -78,12 +74,12 @@ def _handler(
 ) -> Callable[..., Coroutine[Any, Any, None]]:
     async def see(event: Any, **_: Any) -> None:
         manifest = event["object"]
+        if event["type"] is None:  # the watch began anew: what was deleted before is not told
+            relist()
         if event["type"] == "DELETED":
             store.remove(kind, manifest)
         elif not store.put(kind, manifest):
             return
-        if event["type"] is None:
-            relist()
         if key := key_of(kind, manifest):
             changed(key)
 

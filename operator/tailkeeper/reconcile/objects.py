@@ -139,10 +139,10 @@ def _kept_template(live: Manifest | None, hash_now: str) -> Manifest | None:
     if annotations.get(ANNOTATION_TEMPLATE_HASH) != hash_now:
         return None
     try:
-        template: Manifest = json.loads(annotations.get(ANNOTATION_RENDERED_TEMPLATE, ""))
+        template = json.loads(annotations.get(ANNOTATION_RENDERED_TEMPLATE, ""))
     except ValueError:
         return None
-    return template
+    return template if isinstance(template, dict) else None
 
 
 def _object(kind: Kind, policy: BatchingPolicy, instance: Instance, name: str | None = None) -> Manifest:
