@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from gpu_worker.engines.interface import InputError, LoadError, Prepared, Progress, StepResult, Task, Vector
 from gpu_worker.engines.padding import split
 from gpu_worker.engines.recipe import Recipe, read_recipe
+from gpu_worker.scheduling import EngineLimits
 from tailkeeper.api.enums import Mode
 
 PASS_COST_TOKENS = 24
@@ -28,6 +29,7 @@ class Encoder:
     """The `encoder` engine."""
 
     modes = frozenset({Mode.REQUEST, Mode.FIXED})
+    limits = EngineLimits(iterates=False)
     stateless = True
 
     def __init__(self, folder: str, device: str = "auto", threads: int = 1) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from gpu_worker.scheduling import EngineLimits
 from tailkeeper.api.enums import Mode
 
 Progress = Callable[[float, str], None]
@@ -65,6 +66,11 @@ class Engine(Protocol):
     @property
     def modes(self) -> frozenset[Mode]:
         """Batching modes that make sense with it; settings of another mode are refused."""
+        ...
+
+    @property
+    def limits(self) -> EngineLimits:
+        """What bounds a step of it; known once it is loaded."""
         ...
 
     @property

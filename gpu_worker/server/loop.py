@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from gpu_worker.clock import Clock
 from gpu_worker.engines.interface import Engine, StepResult, Task
 from gpu_worker.metrics.meter import Meter
+from gpu_worker.scheduling import EngineLimits
 from gpu_worker.scheduling.interface import (
     Answer,
     Outcome,
@@ -36,6 +37,9 @@ CRASHES = 3
 """Crashes in a row after which the worker says that it cannot serve."""
 RESTART_DELAYS_S = (0.0, 1.0, 5.0, 15.0)
 """Before the engine is loaded anew, by crashes in a row; the last one from then on."""
+
+
+MakeScheduler = Callable[[Settings, float, EngineLimits], Scheduler]
 
 
 class NotServing(Exception):
@@ -64,12 +68,14 @@ class _Live:
 
 
 class ServingLoop:
-    """Takes requests in and answers each exactly once. All methods belong to the event loop."""
+    """Takes requests in and answers each exactly once. All methods belong to the event loop.
+
+    The scheduler is made when there are settings and a loaded engine, whose limits it needs."""
 
     def __init__(
         self,
         engine: Engine,
-        make_scheduler: Callable[[Settings, float], Scheduler],
+        make_scheduler: MakeScheduler,
         meter: Meter,
         thread: EngineThread,
         clock: Clock,
@@ -81,6 +87,7 @@ class ServingLoop:
         self._clock = clock
         self._events = asyncio.get_running_loop()
         self._scheduler: Scheduler | None = None
+        self._settings: Settings | None = None
         self._live: dict[str, _Live] = {}
         self._gone: list[str] = []
         """Cancelled since the last step; the engine forgets them with the next."""
@@ -91,7 +98,7 @@ class ServingLoop:
         self._engine_ready = False
         self._crashes = 0
         self._taught: list[StepReport] = []
-        """Warm-up steps of a time when there was no scheduler to learn from them."""
+        """Warm-up steps that the scheduler has not seen yet."""
         self._restart: asyncio.Task[None] | None = None
         self._empty = asyncio.Event()
         self._empty.set()
@@ -103,26 +110,19 @@ class ServingLoop:
 
     def apply(self, settings: Settings) -> None:
         """Takes new settings; nothing in flight is dropped."""
-        now_s = self._clock()
-        if self._scheduler is None:
-            scheduler = self._make_scheduler(settings, now_s)
-            for report in self._taught:
-                scheduler.finished(report, now_s)
-            self._taught.clear()
-            self._scheduler = scheduler
-            self._meter.apply(settings)
-            return
-        answers = self._scheduler.apply(settings, now_s)
+        answers = () if self._scheduler is None else self._scheduler.apply(settings, self._clock())
+        self._settings = settings
         self._meter.apply(settings)
         self._deliver(answers)
+        self._open()
         self._poke()
 
     def submit(self, request: Request, content: Any, receiver: Receiver) -> None:
         """Takes a request in. Raises NotServing; KeyError when its tier is unknown."""
         if self._scheduler is None or not self._engine_ready:
             raise NotServing(self.trouble or "starting")
-        assert self._meter.settings is not None
-        self._live[request.id] = _Live(request, content, receiver, self._meter.settings.generation)
+        assert self._settings is not None
+        self._live[request.id] = _Live(request, content, receiver, self._settings.generation)
         self._empty.clear()
         try:
             answers = self._scheduler.submit(request, self._clock())
@@ -182,15 +182,23 @@ class ServingLoop:
         Raises what a step raises."""
         for number, batch in enumerate(batches):
             report = await self._thread.call(partial(self._warm_up_step, batch, -number))
-            if number < cold:
-                continue
-            if self._scheduler is None:
+            if number >= cold:
                 self._taught.append(report)
-            else:
-                self._scheduler.finished(report, self._clock())
         self._engine_ready = True
         self.trouble = None
+        self._open()
         self._poke()
+
+    def _open(self) -> None:
+        """Makes the scheduler once there are settings and a warm engine, and teaches it what the warm-up took."""
+        if self._settings is None or not self._engine_ready:
+            return
+        now_s = self._clock()
+        if self._scheduler is None:
+            self._scheduler = self._make_scheduler(self._settings, now_s, self._engine.limits)
+        for report in self._taught:
+            self._scheduler.finished(report, now_s)
+        self._taught.clear()
 
     def _warm_up_step(self, batch: int, number: int) -> StepReport:
         started_s = self._clock()

@@ -8,11 +8,12 @@ from typing import Any
 
 from gpu_worker.server.errors import ApiError, Code, expired_before_arrival, invalid
 from gpu_worker.server.keys import Caller
+from tailkeeper.api import names
 from tailkeeper.api.settings import Settings
 
-HEADER_TIER = b"x-tailkeeper-tier"
-HEADER_DEADLINE = b"x-tailkeeper-deadline-ms"
-HEADER_TENANT = b"x-tailkeeper-tenant"
+HEADER_TIER = names.HEADER_TIER.encode()
+HEADER_DEADLINE = names.HEADER_DEADLINE_MS.encode()
+HEADER_TENANT = names.HEADER_TENANT.encode()
 
 LONGEST_DEADLINE_MS = 86_400_000
 LARGEST_PRIORITY = 2**31 - 1

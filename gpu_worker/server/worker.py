@@ -5,7 +5,7 @@ import gc
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from gpu_worker.clock import Clock, monotonic_s
@@ -13,7 +13,6 @@ from gpu_worker.config import WorkerConfig
 from gpu_worker.engines.interface import EmbeddingEngine
 from gpu_worker.metrics.exposition import Exposition, Snapshot
 from gpu_worker.metrics.meter import Meter
-from gpu_worker.scheduling.interface import Scheduler
 from gpu_worker.server import keys as api_keys
 from gpu_worker.server.app import api_app, metrics_app
 from gpu_worker.server.embeddings import EmbeddingsApi
@@ -23,7 +22,7 @@ from gpu_worker.server.health import Health
 from gpu_worker.server.inference import InferenceApi
 from gpu_worker.server.isolation import NotServed
 from gpu_worker.server.listening import HttpServer, listen
-from gpu_worker.server.loop import ServingLoop
+from gpu_worker.server.loop import MakeScheduler, ServingLoop
 from gpu_worker.server.service import Limits, Service
 from gpu_worker.server.status import VERSION, StatusApi
 from gpu_worker.settings.file import SettingsFile
@@ -42,8 +41,6 @@ QUIET_S = 0.5
 """A draining worker closes its port after this long without a call in flight."""
 ABANDON_S = 2.0
 """For sending the last refusals when the drain time is over."""
-
-MakeScheduler = Callable[[Settings, float], Scheduler]
 
 
 class Worker:

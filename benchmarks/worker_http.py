@@ -1,0 +1,256 @@
+"""The worker's HTTP path alone: a trivial engine, so that everything measured is the server's own.
+
+    python benchmarks/worker_http.py [--seconds 10] [--connections 64] [--profile]
+
+Starts a worker (real HTTP server, loop, scheduler, metrics; vectors of 8 numbers made of nothing) in a process of its
+own and drives it over loopback from this one, first as fast as it goes (closed loop), then with Poisson arrivals at
+750/s (open loop: latency counts from the intended send time). Prints one JSON object; both processes share the
+machine's CPUs, so the figures are a floor."""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import uvloop
+
+from gpu_worker.config import parse
+from gpu_worker.engines.interface import Prepared, Progress, StepResult, Task
+from gpu_worker.scheduling import EngineLimits, create
+from gpu_worker.server.worker import Worker
+from tailkeeper.api.enums import Mode
+from tailkeeper.api.policy import PolicySpec
+from tailkeeper.api.resolve import initial_settings, resolve_all
+
+POISSON_PER_S = 750
+BODY = json.dumps({"model": "trivial", "input": "how fast is nothing?", "encoding_format": "base64"}).encode()
+REQUEST = (
+    b"POST /v1/embeddings HTTP/1.1\r\nhost: worker\r\ncontent-type: application/json\r\ncontent-length: "
+    + str(len(BODY)).encode()
+    + b"\r\n\r\n"
+    + BODY
+)
+
+
+class Trivial:
+    """An engine whose forward pass takes no time."""
+
+    modes = frozenset({Mode.REQUEST})
+    limits = EngineLimits()
+    stateless = True
+    dimensions = 8
+    max_tokens = 512
+
+    def __init__(self) -> None:
+        self._vector = np.ones(8, dtype=np.float32)
+
+    def load(self, progress: Progress) -> None:
+        """Nothing to load."""
+
+    def text(self, text: str, truncate: bool) -> Prepared:
+        """Any text."""
+        return Prepared(text, 1)
+
+    def tokens(self, ids: Sequence[int]) -> Prepared:
+        """Any tokens."""
+        return Prepared(ids, len(ids))
+
+    def warm_up(self, batch: int) -> int:
+        """Nothing to warm."""
+        return 1
+
+    def step(self, tasks: Sequence[Task], preempted: Sequence[str]) -> StepResult:
+        """The same vector for everybody."""
+        return StepResult({task.id: self._vector for task in tasks}, frozenset(task.id for task in tasks))
+
+    def release(self, ids: Sequence[str]) -> None:
+        """Nothing kept."""
+
+
+def serve(arguments: Sequence[str], profile: str | None) -> None:
+    """The worker's process."""
+
+    async def run() -> None:
+        worker = Worker(parse(arguments), Trivial(), create)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
+        await worker.run()
+
+    if profile is None:
+        uvloop.run(run())
+        return
+    import cProfile
+
+    profiler = cProfile.Profile()
+    profiler.runcall(lambda: uvloop.run(run()))
+    profiler.dump_stats(profile)
+
+
+class Connection(asyncio.Protocol):
+    """One keep-alive connection with one request on it at a time; as little client as can be."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self._answered: asyncio.Future[bytes] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        head, separator, body = self._buffer.partition(b"\r\n\r\n")
+        if separator and len(body) >= int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]):
+            self._buffer = b""
+            assert self._answered is not None
+            self._answered.set_result(head)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_exception(ConnectionResetError())
+
+    async def call(self) -> bool:
+        """Whether the answer was 200."""
+        self._answered = asyncio.get_running_loop().create_future()
+        self._transport.write(REQUEST)  # type: ignore[attr-defined]
+        return (await self._answered).startswith(b"HTTP/1.1 200")
+
+
+async def connect(port: int, count: int) -> list[Connection]:
+    """That many connections."""
+    loop = asyncio.get_running_loop()
+    return [(await loop.create_connection(Connection, "127.0.0.1", port))[1] for _ in range(count)]
+
+
+async def closed_loop(port: int, connections: int, seconds: float) -> dict[str, float]:
+    """As fast as it goes."""
+    until = time.perf_counter() + seconds
+    latencies: list[float] = []
+    failed = 0
+
+    async def client(connection: Connection) -> None:
+        nonlocal failed
+        while (begun := time.perf_counter()) < until:
+            failed += not await connection.call()
+            latencies.append(time.perf_counter() - begun)
+
+    begun = time.perf_counter()
+    await asyncio.gather(*(client(connection) for connection in await connect(port, connections)))
+    return {"per_s": round(len(latencies) / (time.perf_counter() - begun)), "failed": failed, **quantiles(latencies)}
+
+
+async def open_loop(port: int, connections: int, seconds: float) -> dict[str, float]:
+    """Poisson arrivals; a request whose connection is not free yet waits, and the wait counts."""
+    free: asyncio.Queue[Connection] = asyncio.Queue()
+    for connection in await connect(port, connections):
+        free.put_nowait(connection)
+    latencies: list[float] = []
+    failed = 0
+
+    async def one(intended: float) -> None:
+        nonlocal failed
+        connection = await free.get()
+        failed += not await connection.call()
+        latencies.append(time.perf_counter() - intended)
+        free.put_nowait(connection)
+
+    draw = random.Random(1)
+    tasks = []
+    at = time.perf_counter()
+    end = at + seconds
+    while at < end:
+        if (wait := at - time.perf_counter()) > 0:
+            await asyncio.sleep(wait)
+        tasks.append(asyncio.create_task(one(at)))
+        at += draw.expovariate(POISSON_PER_S)
+    await asyncio.gather(*tasks)
+    return {"per_s": round(len(latencies) / seconds), "failed": failed, **quantiles(latencies)}
+
+
+def quantiles(seconds: Sequence[float]) -> dict[str, float]:
+    """Milliseconds."""
+    p50, p99, p999 = np.quantile(seconds, [0.5, 0.99, 0.999]) * 1e3
+    return {"p50_ms": round(p50, 2), "p99_ms": round(p99, 2), "p99.9_ms": round(p999, 2)}
+
+
+def settings_document() -> str:
+    """An online instance that never holds."""
+    spec = PolicySpec.model_validate(
+        {
+            "tiers": [{"name": "interactive", "deadlineMs": 1000, "maxHoldMs": 0}],
+            "instances": [{"name": "trivial", "model": {"name": "trivial", "engine": "encoder", "path": "/nowhere"}}],
+        }
+    )
+    effective = resolve_all(spec)["trivial"]
+    settings = initial_settings(
+        effective, policy_namespace="bench", policy="http", model_instance="trivial", generation=1
+    )
+    return settings.model_dump_json(by_alias=True, exclude_none=True)
+
+
+async def drive(port: int, connections: int, seconds: float) -> dict[str, object]:
+    """Both loads, after a short warm-up."""
+    await closed_loop(port, connections, 1)
+    return {
+        "connections": connections,
+        "closed_loop": await closed_loop(port, connections, seconds),
+        f"poisson_{POISSON_PER_S}_per_s": await open_loop(port, connections, seconds),
+    }
+
+
+async def wait_until_ready(port: int) -> None:
+    """Asks /readyz until it says yes."""
+    for _ in range(600):
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(0.1)
+            continue
+        writer.write(b"GET /readyz HTTP/1.1\r\nhost: worker\r\nconnection: close\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        if answer.startswith(b"HTTP/1.1 200"):
+            return
+        await asyncio.sleep(0.1)
+    raise TimeoutError("the worker did not become ready")
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--profile", metavar="FILE", help="write a cProfile of the worker there")
+    options = parser.parse_args()
+    with TemporaryDirectory() as folder:
+        document = Path(folder) / "settings.json"
+        document.write_text(settings_document())
+        port, metrics = free_port(), free_port()
+        arguments = [
+            *("--engine", "encoder", "--model-name", "trivial", "--policy", "bench/http", "--model-instance",
+            "trivial"), *("--settings-file", str(document), "--http-port", str(port), "--metrics-port", str(metrics)),
+            *("--host", "127.0.0.1", "--endpoint-delay-seconds", "0", "--log-level", "warning"), ] child = os.fork()
+            if child == 0: serve(arguments, options.profile) os._exit(0) try: uvloop.run(wait_until_ready(port))
+            result = uvloop.run(drive(port, options.connections, options.seconds)) finally: os.kill(child,
+            signal.SIGTERM) os.waitpid(child, 0) used = resource.getrusage(resource.RUSAGE_CHILDREN)
+            result["worker_cpu_s"] = round(used.ru_utime + used.ru_stime, 2) json.dump(result, sys.stdout, indent=2)
+            print()
+
+
+if __name__ == "__main__":
+    main()
