@@ -9,6 +9,9 @@ from typing import Any
 
 import yaml
 
+from tailkeeper.reconcile.overlay import InvalidOverlay, merge_pod_template
+from tailkeeper.reconcile.worker_pod import CONTAINER
+
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -85,4 +88,8 @@ def _read_template(path: str) -> Mapping[str, Any]:
         raise ValueError(f"{path}: {error}") from error
     if not isinstance(template, dict) or template.keys() - {"metadata", "spec"}:
         raise ValueError(f"{path} must be a map with metadata and spec")
+    try:
+        merge_pod_template({"metadata": {}, "spec": {"containers": [{"name": CONTAINER}]}}, template)
+    except InvalidOverlay as error:
+        raise ValueError(f"{path}: {error}") from error
     return template

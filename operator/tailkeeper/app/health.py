@@ -67,13 +67,18 @@ class Health:
             slept_s = time.monotonic()
             await asyncio.sleep(BEAT_S)
             now_s = time.monotonic()
-            self._lags.append((now_s, now_s - slept_s - BEAT_S))
-            while self._lags[0][0] < now_s - LAG_WINDOW_S:
-                self._lags.popleft()
-            self._metrics.loop_lag_seconds.set(self._worst_lag_s(now_s))
-            self._count_watchers(now_s)
+            self.note_lag(now_s, now_s - slept_s - BEAT_S)
+            self.look(now_s)
 
-    def _count_watchers(self, now_s: float) -> None:
+    def note_lag(self, now_s: float, lag_s: float) -> None:
+        """The event loop ran a timer this much too late."""
+        self._lags.append((now_s, lag_s))
+        while self._lags[0][0] < now_s - LAG_WINDOW_S:
+            self._lags.popleft()
+        self._metrics.loop_lag_seconds.set(self._worst_lag_s(now_s))
+
+    def look(self, now_s: float) -> None:
+        """Looks for every watch among the tasks of this event loop."""
         expected = watcher_names(self._namespaces)
         running = {task.get_name() for task in asyncio.all_tasks()} & expected
         self._seen |= running

@@ -2,7 +2,7 @@
 
 Found by experiment with kopf 1.45: create/update handlers cost two PATCHes an object and timers force finalizers, an
 `on.event` handler costs none; a watcher task that ends by cancellation is not started again while the operator lives
-on, deaf, so our liveness looks for each of `watcher_names`; `kopf.index` keeps what was deleted while a watch was down."""
+on, deaf, so our liveness looks for each of `watcher_names`; `kopf.index` keeps what is deleted while no watch is up."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any

@@ -88,9 +88,9 @@ def user_input_hash(policy: BatchingPolicy, instance: Instance) -> str:
 
 def pod_template(policy: BatchingPolicy, instance: Instance, namespace: str, defaults: WorkerDefaults) -> Manifest:
     """The template with both overlays. Raises InvalidPolicy when the user's does not fit."""
-    rendered = merge_pod_template(_base(policy, instance, namespace, defaults.image), defaults.overlay)
     where = f"spec.instances[{instance.name}].template"
     try:
+        rendered = merge_pod_template(_base(policy, instance, namespace, defaults.image), defaults.overlay)
         merged = merge_pod_template(rendered, instance.template or {})
     except InvalidOverlay as error:
         raise InvalidPolicy(where, str(error)) from error

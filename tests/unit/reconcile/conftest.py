@@ -13,7 +13,7 @@ MakePolicy = Callable[..., BatchingPolicy]
 
 @pytest.fixture
 def make_policy() -> MakePolicy:
-    """A policy `team/chat` with an instance `small`; keywords change the instance, `spec` and `annotations` the rest."""
+    """A policy `team/chat` with an instance `small`; keywords change the instance, `spec` and `annotations` more."""
 
     def make(spec: dict[str, Any] | None = None, annotations: dict[str, str] | None = None, **instance: Any):
         model = {"name": "minilm", "engine": "encoder", "path": "/models/minilm"}
