@@ -1,6 +1,6 @@
 """The worker's HTTP path alone: a trivial engine, so that everything measured is the server's own.
 
-    python benchmarks/worker_http.py [--seconds 10] [--connections 64] [--profile]
+    python benchmarks/worker_http.py [--seconds 10] [--connections 64] [--profile FILE] [--keep]
 
 Starts a worker (real HTTP server, loop, scheduler, metrics; vectors of 8 numbers made of nothing) in a process of its
 own and drives it over loopback from this one, first as fast as it goes (closed loop), then with Poisson arrivals at
@@ -12,10 +12,8 @@ import asyncio
 import json
 import os
 import random
-import resource
 import signal
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +21,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import uvloop
+from results_file import keep
 
 from gpu_worker.config import parse
 from gpu_worker.engines.interface import Prepared, Progress, StepResult, Task
@@ -196,14 +195,25 @@ def settings_document() -> str:
     return settings.model_dump_json(by_alias=True, exclude_none=True)
 
 
-async def drive(port: int, connections: int, seconds: float) -> dict[str, object]:
+async def drive(child: int, port: int, connections: int, seconds: float) -> dict[str, object]:
     """Both loads, after a short warm-up."""
     await closed_loop(port, connections, 1)
+    before_s = cpu_seconds(child)
+    fastest = await closed_loop(port, connections, seconds)
+    spent_s = cpu_seconds(child) - before_s
     return {
         "connections": connections,
-        "closed_loop": await closed_loop(port, connections, seconds),
+        "closed_loop": fastest,
+        "worker_cpu_us_per_request": round(spent_s / (fastest["per_s"] * seconds) * 1e6),
         f"poisson_{POISSON_PER_S}_per_s": await open_loop(port, connections, seconds),
+        "load_average_after": round(os.getloadavg()[0], 1),
     }
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def wait_until_ready(port: int) -> None:
@@ -231,25 +241,37 @@ def free_port() -> int:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measures, prints, and keeps the figures when asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--profile", metavar="FILE", help="write a cProfile of the worker there")
+    parser.add_argument("--keep", action="store_true", help="write benchmarks/results/worker-http.json")
     options = parser.parse_args()
     with TemporaryDirectory() as folder:
         document = Path(folder) / "settings.json"
         document.write_text(settings_document())
         port, metrics = free_port(), free_port()
         arguments = [
-            *("--engine", "encoder", "--model-name", "trivial", "--policy", "bench/http", "--model-instance",
-            "trivial"), *("--settings-file", str(document), "--http-port", str(port), "--metrics-port", str(metrics)),
-            *("--host", "127.0.0.1", "--endpoint-delay-seconds", "0", "--log-level", "warning"), ] child = os.fork()
-            if child == 0: serve(arguments, options.profile) os._exit(0) try: uvloop.run(wait_until_ready(port))
-            result = uvloop.run(drive(port, options.connections, options.seconds)) finally: os.kill(child,
-            signal.SIGTERM) os.waitpid(child, 0) used = resource.getrusage(resource.RUSAGE_CHILDREN)
-            result["worker_cpu_s"] = round(used.ru_utime + used.ru_stime, 2) json.dump(result, sys.stdout, indent=2)
-            print()
+            *("--engine", "encoder", "--model-name", "trivial", "--policy", "bench/http"),
+            *("--model-instance", "trivial", "--settings-file", str(document), "--host", "127.0.0.1"),
+            *("--http-port", str(port), "--metrics-port", str(metrics)),
+            *("--endpoint-delay-seconds", "0", "--log-level", "warning"),
+        ]
+        child = os.fork()
+        if child == 0:
+            serve(arguments, options.profile)
+            os._exit(0)
+        try:
+            uvloop.run(wait_until_ready(port))
+            figures = uvloop.run(drive(child, port, options.connections, options.seconds))
+        finally:
+            os.kill(child, signal.SIGTERM)
+            os.waitpid(child, 0)
+    if options.keep:
+        keep("worker-http", f"python benchmarks/worker_http.py --seconds {options.seconds:g} --keep", figures)
+    else:
+        print(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":
