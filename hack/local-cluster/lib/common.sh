@@ -1,7 +1,8 @@
 # Sourced by every script here: where things are kept, and how a step says what it does and how long it took.
 # shellcheck shell=bash
 set -Eeuo pipefail
-trap 'printf "\n%s: failed in line %s of %s: %s\n" "${0##*/}" "$LINENO" "${BASH_SOURCE[0]}" "$BASH_COMMAND" >&2' ERR
+LOGGED=no   # while a command's output goes to a log, the log's end is shown instead
+trap '[ $LOGGED = yes ] || printf "\n%s: failed in line %s of %s: %s\n" "${0##*/}" "$LINENO" "${BASH_SOURCE[0]}" "$BASH_COMMAND" >&2' ERR
 export LC_ALL=C   # EPOCHREALTIME and awk must agree on the decimal point
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -49,8 +50,10 @@ run_logged() {
   local log=$1 status
   shift
   set +e
-  (set -e; "$@") >"$log" 2>&1
+  LOGGED=yes
+  (set -e; LOGGED=no; "$@") >"$log" 2>&1
   status=$?
+  LOGGED=no
   set -e
   [ $status -eq 0 ] && return
   printf '\n'

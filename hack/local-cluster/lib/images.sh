@@ -1,5 +1,5 @@
-# Images: built by buildah without a daemon, kept as archives in $IMAGES, imported into the cluster's containerd.
-# An archive is made anew only when the fingerprint of what goes into it changes.
+# Images: built by buildah without a daemon, stored as plain folders in $IMAGES, imported into the cluster's containerd.
+# An image is made anew only when the fingerprint of what goes into it changes.
 # shellcheck shell=bash
 
 BASE_IMAGE=docker.io/library/python:3.11-slim-bookworm
@@ -9,28 +9,33 @@ buildah() {
   BUILDAH_ISOLATION=chroot STORAGE_DRIVER=overlay command buildah --root "$IMAGES/buildah" --runroot "$IMAGES/buildah-run" "$@"
 }
 
-archive_of() { echo "$IMAGES/$(tr '/:' '__' <<<"$1").tar"; }
+folder_of() { echo "$IMAGES/$(basename "${1%:*}")"; }
 
-is_archived() { [ -f "$(archive_of "$1")" ] && [ "$(cat "$(archive_of "$1").fingerprint" 2>/dev/null)" = "$2" ]; }
+is_stored() { [ "$(cat "$(folder_of "$1")/fingerprint" 2>/dev/null)" = "$2" ]; }
 
-# archive IMAGE FINGERPRINT: writes the image as a docker archive; the fingerprint comes last, when it is whole.
-archive() {
-  local file
-  file=$(archive_of "$1")
-  rm -f "$file" "$file.fingerprint"
-  buildah push "$1" "docker-archive:$file:$1"
-  echo "$2" >"$file.fingerprint"
+# store IMAGE FINGERPRINT: writes manifest and layers to its folder, layers that lie there already being left alone.
+store() {
+  local folder file
+  folder=$(folder_of "$1")
+  mkdir -p "$folder"
+  rm -f "$folder/fingerprint"
+  buildah push --quiet --disable-compression --format oci "$1" "dir:$folder"
+  for file in "$folder"/*; do   # layers of images before this one
+    case $(basename "$file") in manifest.json | version) continue ;; esac
+    grep -q "$(basename "$file")" "$folder/manifest.json" || rm "$file"
+  done
+  echo "$2" >"$folder/fingerprint"
 }
 
-# import_image IMAGE: brings the archive into containerd unless just this one is there.
+# import_image IMAGE: brings containerd what it lacks of the image, unless just this one is there.
 import_image() {
-  local file record
-  file=$(archive_of "$1")
-  record=$CLUSTER/imported/$(basename "$file")
+  local folder record
+  folder=$(folder_of "$1")
+  record=$CLUSTER/imported/$(basename "$folder")
   mkdir -p "$CLUSTER/imported"
-  if cmp -s "$file.fingerprint" "$record" && ctr images ls -q "name==$1" | grep -q .; then return 0; fi
-  ctr images import "$file"
-  cp "$file.fingerprint" "$record"
+  if cmp -s "$folder/fingerprint" "$record" && ctr images ls -q "name==$1" | grep -q .; then return 0; fi
+  ctr content ls -q | python3 "$HERE/lib/oci_archive.py" "$folder" "$1" | ctr images import -
+  cp "$folder/fingerprint" "$record"
 }
 
 import_image_in_step() { step "importing $1" run_logged "$LOGS/import.log" import_image "$1"; }
@@ -44,13 +49,13 @@ build_program_image() {
   buildah copy "$container" "$BIN/$1" "/$1"
   buildah config --entrypoint "[\"/$1\"]" --user "$2" "$container"
   buildah commit --rm "$container" "$image"
-  archive "$image" "$3"
+  store "$image" "$3"
 }
 
 ensure_program_image() { # NAME USER
   local fingerprint
   fingerprint="$(cat "$BIN/.$1.version") user $2"
-  is_archived "localhost/$1:dev" "$fingerprint" ||
+  is_stored "localhost/$1:dev" "$fingerprint" ||
     step "building the image localhost/$1:dev" run_logged "$LOGS/image-$1.log" build_program_image "$1" "$2" "$fingerprint"
 }
 
@@ -98,30 +103,28 @@ fingerprint() {
   ) | sha256sum | cut -d' ' -f1
 }
 
-# What a build needs to reach the package index from here; none of it stays in the image (build arguments are not kept).
-index_arguments() {
-  local name
-  for name in PIP_INDEX_URL PIP_EXTRA_INDEX_URL UV_DEFAULT_INDEX UV_INDEX_URL; do
-    [ -z "${!name:-}" ] || printf '%s\n' --build-arg "$name=${!name}"
-  done
-  if [ -f /etc/ssl/certs/ca-certificates.crt ]; then
-    printf '%s\n' --volume /etc/ssl/certs:/etc/ssl/certs:ro
-    for name in PIP_CERT SSL_CERT_FILE; do printf '%s\n' --build-arg "$name=/etc/ssl/certs/ca-certificates.crt"; done
-  fi
+# What pip needs to reach its index from here. It is a secret of the build, so none of it stays in the image.
+pip_conf() {
+  local index=${PIP_INDEX_URL:-} certificates=/etc/ssl/certs/ca-certificates.crt
+  [ -n "$index" ] || index=$(python3 -m pip config get global.index-url 2>/dev/null) || true
+  echo '[global]'
+  [ -z "$index" ] || echo "index-url = $index"
+  [ ! -f $certificates ] || echo "cert = $certificates"
 }
 
 build_project_image() { # IMAGE DOCKERFILE FINGERPRINT [BUILD OPTION...]
-  local image=$1 dockerfile=$2 fingerprint=$3 index
+  local image=$1 dockerfile=$2 fingerprint=$3
   shift 3
-  mapfile -t index < <(index_arguments)
-  buildah bud --layers --pull-never --tag "$image" --file "$REPOSITORY/$dockerfile" "${index[@]}" "$@" "$REPOSITORY"
-  archive "$image" "$fingerprint"
+  (umask 077; pip_conf >"$IMAGES/pip.conf")
+  buildah bud --layers --pull-never --tag "$image" --file "$REPOSITORY/$dockerfile" --secret "id=pip.conf,src=$IMAGES/pip.conf" \
+    --volume /etc/ssl/certs:/etc/ssl/certs:ro "$@" "$REPOSITORY"
+  store "$image" "$fingerprint"
 }
 
 ensure_project_image() { # NAME DOCKERFILE [BUILD OPTION...]
   local image=localhost/tailkeeper-$1:dev dockerfile=$2 fingerprint
   fingerprint=$(fingerprint "$dockerfile")
   shift 2
-  is_archived "$image" "$fingerprint" ||
+  is_stored "$image" "$fingerprint" ||
     step "building the image $image" run_logged "$LOGS/image-$(basename "${image%:*}").log" build_project_image "$image" "$dockerfile" "$fingerprint" "$@"
 }
