@@ -20,7 +20,9 @@ class _Entry(NamedTuple):
     help: str
 
 
-COMMANDS: Final[dict[str, _Entry]] = {}
+COMMANDS: Final[dict[str, _Entry]] = {
+    "bench": _Entry("tailkeeper.cli.bench:bench", "Send an open-loop load to a URL and measure the tail."),
+}
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
 
