@@ -6,7 +6,7 @@ that ran at its arrival is `busy`: its end less the arrival."""
 
 from enum import IntEnum
 
-from gpu_worker.scheduling.interface import Request, Waits
+from gpu_worker.scheduling.interface import Request
 from gpu_worker.scheduling.plan import TierPlan
 
 
@@ -14,10 +14,10 @@ class State(IntEnum):
     """Where a request is."""
 
     QUEUED = 0
+    """Waits, for the first time or again: preempted at an iteration boundary."""
     RUNNING = 1
-    PAUSED = 2
-    """Lost its slot at an iteration boundary; its tokens are kept."""
-    GONE = 3
+    """In the engine: in the batch under way, or holding a slot."""
+    GONE = 2
 
 
 class Run:
@@ -41,7 +41,6 @@ class Entry:
         "_idle_mark_s",
         "_run",
         "arrival_s",
-        "bucket",
         "busy_s",
         "deadline_s",
         "exec_s",
@@ -49,18 +48,21 @@ class Entry:
         "hard_s",
         "hold_s",
         "id",
-        "joined_s",
         "key",
-        "last_token_s",
         "preemptions",
         "prefilled",
         "rank",
         "request",
         "seq",
+        "since_s",
         "slot_s",
+        "started",
         "state",
+        "target",
         "tenant",
         "tier",
+        "tokens",
+        "working",
     )
 
     def __init__(self, request: Request, tier: TierPlan, seq: int) -> None:
@@ -76,16 +78,32 @@ class Entry:
         self.deadline_s = 0.0
         self.hard_s = 0.0
         self.hold_s = self.busy_s = self.slot_s = self.exec_s = 0.0
-        self.joined_s = 0.0
-        self.bucket = 0
+        self.started = False
+        """Has been in the engine."""
+        self.working = False
+        """Takes part in the step under way; one that holds a slot may be left out of it."""
+        self.since_s = 0.0
+        """Since when it works, or does not."""
+        self.target = request.prompt_tokens
+        """Tokens to prefill: the prompt; what it has produced as well when its KV memory was taken."""
         self.prefilled = self.generated = self.preemptions = 0
-        self.last_token_s = 0.0
+        self.tokens = request.prompt_tokens + request.max_output_tokens
+        """The most KV memory that it can need."""
         self._run: Run | None = None
         self._idle_mark_s = self._busy_mark_s = self._hold_s = 0.0
 
-    def waits(self) -> Waits:
-        """Its seconds by cause, as settled."""
-        return Waits(self.hold_s, self.busy_s, self.slot_s, self.exec_s)
+    def start(self, now_s: float) -> None:
+        """Joins a step."""
+        self.started = self.working = True
+        self.since_s = now_s
+
+    def settle(self, now_s: float) -> None:
+        """Books the time since the last change: `exec` while it worked, `slot` while steps left without it."""
+        if self.working:
+            self.exec_s += now_s - self.since_s
+        else:
+            self.slot_s += now_s - self.since_s
+        self.since_s = now_s
 
 
 class EngineClock:

@@ -59,11 +59,8 @@ class Plan:
     token_budget: int | None
     tiers: tuple[TierPlan, ...]
     default: TierPlan
+    longest_deadline_s: float
     prior: LatencyPrior | None
-
-    def tier(self, name: str) -> TierPlan | None:
-        """The tier of that name, or None."""
-        return next((tier for tier in self.tiers if tier.name == name), None)
 
 
 def compile_plan(settings: Settings) -> Plan:
@@ -88,6 +85,7 @@ def compile_plan(settings: Settings) -> Plan:
         token_budget=settings.token_budget,
         tiers=tiers,
         default=next(tier for tier in tiers if tier.name == settings.default_tier),
+        longest_deadline_s=max(tier.deadline_s for tier in tiers),
         prior=settings.latency_prior,
     )
 

@@ -1,0 +1,261 @@
+"""What both kinds of scheduling share: taking requests in within bounds, and answering each exactly once.
+
+`requests` (batch by batch) and `iterations` (iteration by iteration) are the two; what they add is who runs next."""
+
+import math
+from abc import ABC, abstractmethod
+
+from gpu_worker.scheduling.backlog import Backlog
+from gpu_worker.scheduling.entries import EngineClock, Entry, State
+from gpu_worker.scheduling.interface import (
+    Answer,
+    Decision,
+    Outcome,
+    Request,
+    SchedulerState,
+    StepReport,
+    TierState,
+    Waits,
+)
+from gpu_worker.scheduling.plan import EngineLimits, Plan, TierPlan, compile_plan
+from gpu_worker.scheduling.window import WindowState
+from tailkeeper.api.settings import Settings
+from tailkeeper.model.arrivals import ArrivalModel
+
+TIMER_S = 1e-6
+"""No timer is finer: a batch due within a microsecond is due now."""
+GAP_CLIP_SLAS = 4.0
+PRIORITY_STEP = 16
+"""The caller's `priority` moves a request by D/16 a step, up to ±D: an order inside the tier that still ages."""
+UNKNOWN_QUEUE = 10_000
+"""Most that may wait per tier while the engine's speed is not known."""
+EFFICIENCY_TAU_S = 10.0
+
+QUEUED, RUNNING, GONE = State.QUEUED, State.RUNNING, State.GONE
+
+
+class Core(ABC):
+    """Intake, bounds, expiry, cancel, answers, live settings."""
+
+    def __init__(self, settings: Settings, now_s: float, limits: EngineLimits) -> None:
+        self._plan: Plan = compile_plan(settings)
+        self._limits = limits
+        self._entries: dict[str, Entry] = {}
+        self._tiers: dict[str, TierPlan] = {tier.name: tier for tier in self._plan.tiers}
+        self._backlog = Backlog(self._plan)
+        self._running: list[Entry] = []
+        """In the engine: the batch under way, or the sequences that hold a slot."""
+        self._running_hard_s = math.inf
+        """When the first of them times out."""
+        self._clock = EngineClock(now_s)
+        self._arrivals = ArrivalModel(GAP_CLIP_SLAS * self._plan.sla_s, self._plan.sla_s)
+        self._window = WindowState(self._plan.busy, self._plan.busy)
+        self._service_s = 0.0
+        """Engine time per request at the widest window; 0 while not known."""
+        self._overloaded = False
+        self._seq = 0
+        self._steps = 0
+        self._ideal_s = self._spent_s = 0.0
+        self._efficient_at_s = now_s
+
+    @abstractmethod
+    def next(self, now_s: float) -> Decision:
+        """The next step, if one should run now."""
+
+    @abstractmethod
+    def finished(self, report: StepReport, now_s: float) -> tuple[Answer, ...]:
+        """Takes in what a step did."""
+
+    @abstractmethod
+    def _settle(self, now_s: float) -> int:
+        """Moves the window to where the load wants it; the most that may run now."""
+
+    @abstractmethod
+    def _patience_s(self, tier: TierPlan) -> float:
+        """Timeout of a tier that has none of its own: deadline + 2·T(W)."""
+
+    @abstractmethod
+    def _coefficients(self) -> dict[str, float]:
+        """The latency model by name."""
+
+    # -- the contract
+
+    def apply(self, settings: Settings, now_s: float) -> tuple[Answer, ...]:
+        """Takes new settings. Who waits keeps its key, deadline and timeout: old keys keep their order."""
+        before, plan = self._plan, compile_plan(settings)
+        if plan.sla_s != before.sla_s:
+            self._arrivals = ArrivalModel(GAP_CLIP_SLAS * plan.sla_s, plan.sla_s)
+        self._plan = plan
+        self._tiers = {tier.name: tier for tier in plan.tiers}
+        for entry in self._entries.values():
+            entry.tier = self._tiers.get(entry.tier.name, plan.default)
+        waiting = sorted(self._backlog, key=lambda entry: entry.seq)
+        self._backlog = Backlog(plan)
+        for entry in waiting:
+            self._backlog.add(entry, self._service_s)
+        self._settle(now_s)
+        return ()
+
+    def limit(self, limits: EngineLimits, now_s: float) -> None:
+        """The engine can do less (it ran out of memory), or more, from now on."""
+        self._limits = limits
+        self._settle(now_s)
+
+    def submit(self, request: Request, now_s: float) -> tuple[Answer, ...]:
+        """Takes a request in, or sheds: it, or another that stands further back. KeyError: unknown tier; ValueError:
+        its id is here already."""
+        tier = self._tiers[request.tier]
+        if request.id in self._entries:
+            raise ValueError(f"request {request.id} is here already")
+        entry = self._entry(request, tier)
+        self._arrivals.arrive(now_s)
+        self._clock.enter(entry)
+        if entry.hard_s <= now_s:
+            return (self._end(entry, Outcome.EXPIRED, now_s),)
+        shed = self._room_for(entry, now_s)
+        if shed is entry:
+            return (self._end(entry, Outcome.SHED, now_s),)
+        self._entries[entry.id] = entry
+        self._backlog.add(entry, self._service_s)
+        return () if shed is None else (self._drop(shed, Outcome.SHED, now_s),)
+
+    def cancel(self, request_id: str, now_s: float) -> Answer | None:
+        """Ends a request whose caller is gone, in whatever state; one that runs frees its slot with the step."""
+        entry = self._entries.get(request_id)
+        return None if entry is None else self._drop(entry, Outcome.CANCELLED, now_s)
+
+    def tick(self, now_s: float) -> Decision:
+        """Expires what is due while the engine is busy."""
+        answers = self._expire(now_s)
+        return Decision(None, tuple(answers), self._wake_at_s())
+
+    def state(self, now_s: float) -> SchedulerState:
+        """A snapshot."""
+        return SchedulerState(
+            window=self._window.window,
+            window_cap=self._window.cap,
+            running=len(self._running),
+            tiers={queue.plan.name: _tier_state(queue.n, queue.oldest(), now_s) for queue in self._backlog.queues},
+            arrival_rate_per_s=self._arrivals.rate_per_s(now_s),
+            arrival_cv=self._arrivals.cv,
+            latency_model=self._coefficients(),
+            efficiency=self._efficiency(now_s),
+        )
+
+    # -- taking in
+
+    def _entry(self, request: Request, tier: TierPlan) -> Entry:
+        self._seq += 1
+        entry = Entry(request, tier, self._seq)
+        arrival_s = request.arrival_s
+        entry.deadline_s = arrival_s + tier.deadline_s
+        own_s = request.deadline_s
+        if own_s is None:
+            entry.hard_s = arrival_s + (self._patience_s(tier) if tier.timeout_s is None else tier.timeout_s)
+        else:
+            entry.deadline_s = min(own_s, entry.deadline_s)
+            entry.hard_s = own_s
+        if not self._plan.priority:
+            entry.key = arrival_s
+        else:
+            entry.key = entry.deadline_s - tier.boost_s
+            if request.priority:
+                steps = max(-PRIORITY_STEP, min(PRIORITY_STEP, request.priority))
+                entry.key += steps * tier.deadline_s / PRIORITY_STEP
+        return entry
+
+    def _room_for(self, entry: Entry, now_s: float) -> Entry | None:
+        """Whom to shed so that the queue stays within its bounds: nobody, the newcomer, or another.
+
+        By Little's law nobody past rate·patience could be served in time. Over its own bound a tier sheds from the
+        tenant that floods it; over the bound of all together, the lowest tier goes first."""
+        backlog, service_s = self._backlog, self._service_s
+        queue = backlog.queues[entry.tier.index]
+        self._judge_load(now_s)
+        if service_s > 0.0:
+            least = self._window.cap
+            limit = max(least, int((self._limit_s(entry) - now_s) / service_s))
+            total = max(least, int(2.0 * self._plan.longest_deadline_s / service_s))
+        else:
+            limit, total = UNKNOWN_QUEUE, UNKNOWN_QUEUE * len(backlog.queues)
+        if queue.n >= limit:
+            tenants = queue.tenants
+            mine = tenants.get(entry.tenant)
+            if mine is not None and mine.queued * len(tenants) >= queue.n:
+                return entry
+            flood = max(tenants, key=lambda name: tenants[name].queued)
+            return queue.newest(flood) or entry
+        if backlog.n >= total:
+            lowest = backlog.newest_of_lowest()
+            return entry if lowest is None or lowest.tier.index < entry.tier.index else lowest
+        return None
+
+    def _judge_load(self, now_s: float) -> None:
+        """Overloaded: the backlog takes longer than the SLA, or half of it while more comes than can be served."""
+        backlog_s = self._backlog.n * self._service_s
+        sla_s = self._plan.sla_s
+        if backlog_s > sla_s:
+            self._overloaded = True
+        elif backlog_s > sla_s / 2.0 or self._overloaded:
+            self._overloaded = self._arrivals.fast_rate_per_s(now_s) * self._service_s > 1.0
+
+    def _limit_s(self, entry: Entry) -> float:
+        """The end of a request's usefulness: its timeout; its SLA while the instance does not keep up."""
+        return entry.deadline_s if self._overloaded else entry.hard_s
+
+    # -- answering
+
+    def _expire(self, now_s: float) -> list[Answer]:
+        answers = [self._end(entry, Outcome.EXPIRED, now_s) for entry in self._backlog.expired(now_s)]
+        if self._running_hard_s <= now_s:
+            due = [entry for entry in self._running if entry.hard_s <= now_s and entry.state is RUNNING]
+            answers += [self._drop(entry, Outcome.EXPIRED, now_s) for entry in due]
+            self._running_hard_s = min((e.hard_s for e in self._running if e.state is RUNNING), default=math.inf)
+        return answers
+
+    def _wake_at_s(self) -> float | None:
+        wake_s = min(self._backlog.next_expiry_s(), self._running_hard_s)
+        return wake_s if wake_s < math.inf else None
+
+    def _shed_late(self, now_s: float, answers: list[Answer]) -> None:
+        """While the instance does not keep up, who is late anyhow costs no engine time any more."""
+        backlog = self._backlog
+        while self._overloaded and (late := backlog.late_head()) is not None:
+            answers.append(self._drop(late, Outcome.SHED, now_s))
+
+    def _drop(self, entry: Entry, outcome: Outcome, now_s: float) -> Answer:
+        """Ends a request wherever it is."""
+        if entry.state is QUEUED:
+            self._backlog.remove(entry, GONE)
+        return self._end(entry, outcome, now_s)
+
+    def _end(self, entry: Entry, outcome: Outcome, ended_s: float) -> Answer:
+        """Ends a request that has left the backlog, or was never in it."""
+        if entry.started:
+            entry.settle(ended_s)
+        else:
+            self._clock.leave(entry, ended_s)
+        entry.state = GONE
+        self._entries.pop(entry.id, None)
+        retry_after_s = self._backlog.n * self._service_s if outcome is Outcome.SHED else None
+        waits = Waits(entry.hold_s, entry.busy_s, entry.slot_s, entry.exec_s)
+        return Answer(entry.request, outcome, waits, ended_s, retry_after_s)
+
+    # -- efficiency
+
+    def _count_work(self, ideal_s: float, spent_s: float, now_s: float) -> None:
+        """Engine time that this work costs at the saturation window, beside what it took; both fade with τ 10 s."""
+        fade = math.exp(-max(0.0, now_s - self._efficient_at_s) / EFFICIENCY_TAU_S)
+        self._efficient_at_s = now_s
+        self._ideal_s = self._ideal_s * fade + ideal_s
+        self._spent_s = self._spent_s * fade + spent_s
+
+    def _efficiency(self, now_s: float) -> float | None:
+        idle_s = now_s - self._efficient_at_s
+        if self._spent_s <= 0.0 or idle_s > 2.0 * EFFICIENCY_TAU_S:
+            return None
+        return self._ideal_s / self._spent_s
+
+
+def _tier_state(queued: int, oldest: Entry | None, now_s: float) -> TierState:
+    return TierState(queued, None if oldest is None else max(0.0, now_s - oldest.arrival_s))
