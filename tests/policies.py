@@ -1,6 +1,7 @@
 """Policies for property tests, as the JSON that users send: valid ones, and valid ones with something changed."""
 
 import copy
+import json
 from collections.abc import Iterator
 
 from hypothesis import strategies as st
@@ -118,31 +119,41 @@ def policies(draw: DrawFn) -> dict:
     }
 
 
-ODD_VALUES: list[Json] = [
-    None, True, 0, -1, 1.0, 1.5, 5, 2**31, 2**63, 1e300, "", "a", "A", "a.b", "é", "a\n", "1", "-a", "a" * 64,
-    "a" * 600, "/a/../b", "../a", "gold", "continuous", [], {}, [None], [[]], {"a": None},
+ODD_NUMBERS: list[Json] = [0, -1, 1, 2.5, 91, 101, 3_601, 65_537, DAY_MS + 1, 2**31, 2**63, 1e300, True, "1", None]
+ODD_TEXTS: list[Json] = [
+    "", "a", "A", "a.b", "a-", "-a", "é", "a\n", "a b", "1", "/", "/a/../b", "../a", "/a/./b", "//a", "a/", "a:b",
+    "a:b:c", "http://", "http://a", "http://a b", "gold", "batch", "continuous", "a" * 63, "a" * 64, "a" * 600,
+    "\u00a0", "ℋ", 7, None,
 ]  # fmt: skip
+ODD_REST: list[Json] = [None, True, False, 0, "on", [], {}, [None], [[]], {"a": None}, {"name": "a"}]
 
 
 @st.composite
 def changed_policies(draw: DrawFn) -> dict:
-    """Near-valid policies with one to three places changed to something odd, taken out, doubled, or misspelt."""
-    policy = draw(policies())
-    for _ in range(draw(st.integers(1, 3))):
+    """Near-valid policies with one or two places changed to something odd, taken out, doubled, or misspelt."""
+    policy = json.loads(json.dumps(draw(policies())))  # nothing in it is shared with another example
+    for _ in range(draw(st.sampled_from([1, 1, 2]))):
         places = list(_places(policy["spec"]))
-        parent, key = draw(st.sampled_from(places)) if places else (policy, "spec")
-        change = draw(st.sampled_from(["odd", "odd", "odd", "without", "twice", "misspelt"]))
+        leaves = [(parent, key) for parent, key in places if not isinstance(parent[key], dict | list)]
+        if not leaves:
+            break
+        parent, key = draw(st.sampled_from(draw(st.sampled_from([leaves, leaves, leaves, places]))))
+        change = draw(st.sampled_from(["odd", "odd", "odd", "odd", "odd", "without", "twice", "misspelt"]))
         if change == "odd":
-            parent[key] = copy.deepcopy(draw(st.sampled_from(ODD_VALUES)))
+            parent[key] = copy.deepcopy(draw(st.sampled_from(_odd(parent[key]))))
         elif change == "without":
             del parent[key]
         elif change == "twice" and isinstance(parent, list):
             parent.append(copy.deepcopy(parent[key]))
         elif change == "misspelt" and isinstance(parent, dict):
             parent[f"{key}x"] = parent.pop(key)
-        if "spec" not in policy or not isinstance(policy["spec"], dict):
-            break
     return policy
+
+
+def _odd(value: object) -> list[Json]:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return ODD_NUMBERS
+    return ODD_TEXTS if isinstance(value, str) else ODD_REST
 
 
 def _places(value: object) -> Iterator[tuple]:

@@ -29,7 +29,10 @@ def test_controllers_make_pods_of_a_deployment_and_collect_them(controllers: Con
         deployments = f"/apis/apps/v1/namespaces/{namespace}/deployments"
         labels = {"app": "sleeper"}
         template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
-        deployment = {"metadata": {"name": "sleeper"}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
+        deployment = {
+            "metadata": {"name": "sleeper"},
+            "spec": {"selector": {"matchLabels": labels}, "template": template},
+        }
         client.post(deployments, json=deployment).raise_for_status()
         _eventually(lambda: len(client.get(pods).json()["items"]) == 1)
         client.delete(f"{deployments}/sleeper").raise_for_status()

@@ -78,7 +78,7 @@ class Contract(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_as_the_server_does(cls, value: object) -> object:
-        """The API server drops a null before it sets defaults, and stores the number 1.0 as 1."""
+        """The API server drops a null before it sets defaults, and kubectl makes 1 of a 1.0 in a file."""
         if isinstance(value, Mapping):
             return {key: _whole(item) for key, item in value.items() if item is not None}
         return value

@@ -171,8 +171,8 @@ def schema_of(resource: Resource) -> JsonDict:
         "required": ["spec"],
         **({RULES: source[RULES]} if RULES in source else {}),
         "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
+            "apiVersion": {"type": "string", "description": f"{GROUP}/{VERSION}"},
+            "kind": {"type": "string", "description": resource.kind},
             "metadata": {"type": "object", "properties": {"name": name}},
             "spec": _structural(source["properties"]["spec"], defs, f"{resource.kind}.spec"),
             # What we report is said in full: a default would make what is read differ from what was written.

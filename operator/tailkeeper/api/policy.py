@@ -4,7 +4,6 @@ a default in the schema would undo inheritance from class to policy to instance.
 The schema of the CRD is generated from these models (`crd`), and the API server accepts what they accept: a validator
 has its twin in CEL beside it, and those that look at more than one object have theirs in `rules`."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
@@ -20,111 +19,17 @@ from pydantic import (
     model_validator,
 )
 
-from tailkeeper.api.base import (
-    DAY_MS,
-    LABEL,
-    Bool,
-    Contract,
-    Count,
-    DnsLabel,
-    Int,
-    Keyed,
-    Milliseconds,
-    Namespace,
-    ObjectName,
-    Percent,
-    Rule,
-    Str,
-    Unique,
-    rules,
-)
-from tailkeeper.api.enums import Engine, Lever, Mode, RetuneMode, RolloutStrategy, TrafficClass
-from tailkeeper.api.names import API_VERSION, LONGEST_POLICY_NAME, NAME_BUDGET, POLICY_KIND
+from tailkeeper.api.base import LABEL, Bool, Contract, DnsLabel, Int, Keyed, ObjectName, Rule, Str, Unique, rules
+from tailkeeper.api.batching import Batching, Tier
+from tailkeeper.api.enums import Engine, Lever, RetuneMode, RolloutStrategy, TrafficClass
+from tailkeeper.api.meta import NAME_FORM, PolicyMeta
+from tailkeeper.api.names import API_VERSION, NAME_BUDGET, POLICY_KIND
 from tailkeeper.api.resolve import resolve_all
 from tailkeeper.api.rules import SPEC_RULES
-from tailkeeper.api.settings import MAX_RESERVED_PERCENT, Window
 from tailkeeper.api.status import PolicyStatus
 
 MAX_INSTANCES = 32
 MAX_TIERS = 8
-
-
-class Batching(Contract):
-    """Batching settings; the policy's hold for every instance that does not override them."""
-
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            Rule(
-                "!has(self.windowBusy) || !has(self.windowIdle) || self.windowBusy <= self.windowIdle",
-                "windowBusy must not exceed windowIdle: lower windowBusy or raise windowIdle",
-                field=".windowBusy",
-            )
-        )
-    )
-
-    mode: Mode | None = Field(
-        None,
-        description="continuous (iteration level), request (batch by batch) or fixed "
-        "(wait until windowIdle requests are there: the old way). Default by engine.",
-    )
-    window_dynamic: Bool | None = Field(
-        None,
-        description="Derive the window from the arrivals between windowBusy and "
-        "windowIdle. When false the window is windowBusy.",
-    )
-    window_idle: Window | None = Field(None, description="Window when idle, and the most that it may ever be.")
-    window_busy: Window | None = Field(None, description="Preferred window when busy.")
-    priority_queue: Bool | None = Field(
-        None, description="Order requests by tier. When false, tiers are labels on one first-in first-out queue."
-    )
-    tail_latency_sla_ms: Milliseconds | None = Field(
-        None, description="p99 of the end-to-end latency of the default tier, in milliseconds."
-    )
-    first_token_sla_ms: Milliseconds | None = Field(None, description="p99 of the time to the first token.")
-    inter_token_sla_ms: Milliseconds | None = Field(None, description="p99 of the time between tokens of a stream.")
-    timeout_target_per_mille: Annotated[Int, Field(ge=0, le=1000)] | None = Field(
-        None, description="Requests per thousand that may time out."
-    )
-    min_efficiency_percent: Percent | None = Field(
-        None, description="Least work per busy second, as a share of that at the saturation window."
-    )
-
-    @model_validator(mode="after")
-    def _windows_ordered(self) -> Self:
-        if self.window_busy is not None and self.window_idle is not None and self.window_busy > self.window_idle:
-            raise ValueError(f"windowBusy ({self.window_busy}) must not exceed windowIdle ({self.window_idle})")
-        return self
-
-
-class Tier(Contract):
-    """A priority level of requests. Its deadline is its SLA (p99)."""
-
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            Rule(
-                "!has(self.timeoutMs) || !has(self.deadlineMs) || self.timeoutMs >= self.deadlineMs",
-                "timeoutMs must not be under deadlineMs: raise timeoutMs or leave it out",
-                field=".timeoutMs",
-            )
-        )
-    )
-
-    name: DnsLabel
-    deadline_ms: Milliseconds | None = Field(None, description="The tier's SLA: p99 of its end-to-end latency.")
-    timeout_ms: Milliseconds | None = Field(None, description="When the caller is gone.")
-    max_hold_ms: Annotated[Int, Field(ge=0, le=DAY_MS)] | None = Field(
-        None, description="Longest that an incomplete batch is kept open for a request of this tier; 0 starts at once."
-    )
-    preempts: Bool | None = Field(None, description="May take the slot of a running request of a lower tier.")
-    reserve_percent: Annotated[Int, Field(ge=0, le=MAX_RESERVED_PERCENT)] | None = Field(
-        None, description="Share of a batch kept for this tier's requests that are due."
-    )
-
-    @model_validator(mode="after")
-    def _timeout_after_deadline(self) -> Self:
-        if self.timeout_ms is not None and self.deadline_ms is not None and self.timeout_ms < self.deadline_ms:
-            raise ValueError(f"timeoutMs ({self.timeout_ms}) must not be under deadlineMs ({self.deadline_ms})")
-        return self
 
 
 SecretKey = Annotated[Str, StringConstraints(pattern=r"^[-._a-zA-Z0-9]+$", min_length=1, max_length=253)]
@@ -137,14 +42,14 @@ AbsolutePath = Annotated[Str, StringConstraints(pattern=rf"^(/{PATH_PART})+/?$",
 class SecretKeyRef(Contract):
     """One key of a Secret in the policy's namespace."""
 
-    name: ObjectName
-    key: SecretKey = "token"
+    name: ObjectName = Field(description="Name of the Secret.")
+    key: SecretKey = Field("token", description="Key inside the Secret.")
 
 
 class ClaimSource(Contract):
     """Weights on a PersistentVolumeClaim in the policy's namespace, mounted read-only."""
 
-    claim_name: ObjectName
+    claim_name: ObjectName = Field(description="Name of the PersistentVolumeClaim.")
     path: RelativePath | None = Field(None, description="Folder inside the volume; the volume's root when absent.")
 
 
@@ -153,7 +58,7 @@ class HuggingFaceSource(Contract):
 
     id: Annotated[
         Str, StringConstraints(pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?$", max_length=192)
-    ]
+    ] = Field(description="Name on the hub: ORGANISATION/MODEL.")
     revision: Annotated[Str, StringConstraints(pattern=r"^[-A-Za-z0-9_./]+$", max_length=128)] | None = Field(
         None, description="Commit, tag or branch; a commit makes a rollout repeatable."
     )
@@ -211,8 +116,12 @@ class Model(Contract):
         ),
     )
     path: AbsolutePath | None = Field(None, description="Absolute folder in the worker's container.")
-    persistent_volume_claim: ClaimSource | None = None
-    hugging_face: HuggingFaceSource | None = None
+    persistent_volume_claim: ClaimSource | None = Field(
+        None, description="Weights on a PersistentVolumeClaim in the policy's namespace, mounted read-only."
+    )
+    hugging_face: HuggingFaceSource | None = Field(
+        None, description="Weights from the Hugging Face hub, or from its cache where one is mounted."
+    )
     factory: (
         Annotated[Str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$", max_length=256)]
         | None
@@ -237,19 +146,22 @@ class Model(Contract):
 class Instance(Contract):
     """One model with settings of its own, run as one Deployment of workers."""
 
-    name: DnsLabel
+    name: DnsLabel = Field(
+        description="Name of the instance. Its Deployment and Service are called POLICY-INSTANCE, under 54 characters."
+    )
     replicas: Annotated[Int, Field(ge=0, le=1000)] | None = Field(
         None, description="Workers. Absent: not owned, an autoscaler may set it on the Deployment."
     )
     model: Model
-    batching: Batching | None = None
+    batching: Batching | None = Field(None, description="Overrides of the policy's batching settings, field by field.")
     tiers: Annotated[list[Tier], Field(max_length=MAX_TIERS), Keyed("name")] | None = Field(
-        None, description="Overrides of the policy's tiers, by name."
+        None, description="Overrides of the policy's tiers, by name and field by field. An instance adds no tier."
     )
     default_tier: DnsLabel | None = Field(None, description="Tier of a request to this instance that names none.")
     template: dict[str, JsonValue] | None = Field(
         None,
-        description="Overlay of the pod template; lists merge by name as kubectl patch does.",
+        description="Overlay of the pod template (metadata, spec): lists merge by name as kubectl patch does, null "
+        "removes. The worker's container is called worker.",
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )
 
@@ -257,8 +169,12 @@ class Instance(Contract):
 class Retune(Contract):
     """What the tuner may do."""
 
-    mode: RetuneMode = RetuneMode.AUTO
-    interval_seconds: Annotated[Int, Field(ge=1, le=300)] = 5
+    mode: RetuneMode = Field(
+        RetuneMode.AUTO,
+        description="Auto moves levers within the bounds of the spec, Recommend only says which move it would make, "
+        "Off does neither.",
+    )
+    interval_seconds: Annotated[Int, Field(ge=1, le=300)] = Field(5, description="How often the tuner looks.")
     pin: Annotated[list[Lever], Field(max_length=len(Lever)), Unique()] = Field(
         default_factory=list, description="Levers that the tuner leaves alone."
     )
@@ -267,40 +183,60 @@ class Retune(Contract):
 class Profiles(Contract):
     """What is learnt about a model, kept for the next one."""
 
-    record: Bool = True
+    record: Bool = Field(True, description="Keep what is learnt in a BatchingProfile.")
     start_from: ObjectName | None = Field(None, description="Profile whose levers a new instance starts from.")
 
 
 class Review(Contract):
     """The regular comparison of latency and arrival distributions with those of the last review."""
 
-    interval_days: Annotated[Int, Field(ge=1, le=3650)] = 90
+    interval_days: Annotated[Int, Field(ge=1, le=3650)] = Field(90, description="Days from one review to the next.")
 
 
 class ApiKeys(Contract):
     """API keys that callers must present: every entry of the Secret is TENANT: KEY, or TENANT: KEY TIER[,TIER…] where
     the tenant may use some tiers only."""
 
-    secret_name: ObjectName
+    secret_name: ObjectName = Field(description="Name of the Secret in the policy's namespace.")
 
 
 class PolicySpec(Contract):
-    """`spec` of a BatchingPolicy."""
+    """What to run, which SLA to keep, and how far the tuner may go."""
 
     model_config = ConfigDict(json_schema_extra=rules(*SPEC_RULES))
 
-    traffic_class: TrafficClass = TrafficClass.ONLINE
-    batching: Batching | None = None
+    traffic_class: TrafficClass = Field(
+        TrafficClass.ONLINE,
+        description="What matters about the traffic: online the tail and the first token, offline total throughput. "
+        "Chooses the defaults of batching and tiers.",
+    )
+    batching: Batching | None = Field(
+        None, description="Batching settings of every instance that does not override them."
+    )
     tiers: Annotated[list[Tier], Field(min_length=1, max_length=MAX_TIERS), Keyed("name")] | None = Field(
         None, description="The tiers there are. Fields not given come from the traffic class, by the tier's name."
     )
-    default_tier: DnsLabel | None = Field(None, description="Tier of a request that names none.")
-    instances: Annotated[list[Instance], Field(min_length=1, max_length=MAX_INSTANCES), Keyed("name")]
+    default_tier: DnsLabel | None = Field(
+        None,
+        description="Tier of a request that names none. Default: interactive "
+        "(online) or batch (offline) if it is one of the tiers, else the first.",
+    )
+    instances: Annotated[list[Instance], Field(min_length=1, max_length=MAX_INSTANCES), Keyed("name")] = Field(
+        description="The model instances, each with a Deployment, a Service and settings of its own."
+    )
     retune: Retune = Field(default_factory=Retune)
-    rollout_strategy: RolloutStrategy = RolloutStrategy.SURGE_FIRST
+    rollout_strategy: RolloutStrategy = Field(
+        RolloutStrategy.SURGE_FIRST,
+        description="SurgeFirst starts the new pod before it drains an old one; DrainFirst drains first, for clusters "
+        "where no GPU is free for a surge.",
+    )
     profiles: Profiles = Field(default_factory=Profiles)
     review: Review = Field(default_factory=Review)
-    api_keys: ApiKeys | None = None
+    api_keys: ApiKeys | None = Field(
+        None,
+        description="API keys that callers must present: every entry of the Secret is TENANT: KEY, or TENANT: KEY "
+        "TIER[,TIER…] where the tenant may use some tiers only. Absent: everybody may call.",
+    )
     drain_seconds: Annotated[Int, Field(ge=1, le=3600)] = Field(
         45, description="How long a stopping worker may finish what it has; grace period and preStop follow from it."
     )
@@ -317,36 +253,6 @@ class PolicySpec(Contract):
         return self
 
 
-class ObjectMeta(Contract):
-    """The part of `metadata` that Tailkeeper reads; everything else passes by."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    name: ObjectName
-    namespace: Namespace | None = None
-    uid: Str | None = None
-    generation: Count | None = None
-    resource_version: Str | None = None
-    labels: dict[str, str] = Field(default_factory=dict)
-    annotations: dict[str, str] = Field(default_factory=dict)
-    deletion_timestamp: Str | None = None
-
-
-class PolicyMeta(ObjectMeta):
-    """`metadata` of a policy, whose name is a part of the names of Services."""
-
-    name: Annotated[Str, StringConstraints(min_length=1, max_length=LONGEST_POLICY_NAME)]
-
-    @model_validator(mode="after")
-    def _name_is_a_label(self) -> Self:
-        if not re.fullmatch(LABEL.strip("^$"), self.name):
-            raise ValueError(_NAME_FORM)
-        return self
-
-
-_NAME_FORM = (
-    "metadata.name must be a DNS label that starts with a letter (a-z, 0-9, -; no dot): Services are named after it"
-)
 _NAME_LENGTH = (
     f"metadata.name and instances[].name together must have fewer than {NAME_BUDGET} characters, because Services, "
     "pods and ConfigMaps are named after both: shorten one"
@@ -367,7 +273,7 @@ class BatchingPolicy(Contract):
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            Rule(f"self.metadata.name.matches('{LABEL}')", _NAME_FORM, field=".metadata.name"),
+            Rule(f"self.metadata.name.matches('{LABEL}')", NAME_FORM, field=".metadata.name"),
             Rule(
                 f"self.spec.instances.all(i, size(self.metadata.name) + size(i.name) < {NAME_BUDGET})",
                 _NAME_LENGTH,

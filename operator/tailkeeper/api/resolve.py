@@ -17,7 +17,8 @@ from tailkeeper.api.enums import Mode, TrafficClass
 from tailkeeper.api.settings import MAX_RESERVED_PERCENT, Settings, TierSettings
 
 if TYPE_CHECKING:
-    from tailkeeper.api.policy import Batching, Instance, PolicySpec, Tier
+    from tailkeeper.api.batching import Batching, Tier
+    from tailkeeper.api.policy import Instance, PolicySpec
 
 T = TypeVar("T")
 

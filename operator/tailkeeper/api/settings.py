@@ -48,16 +48,21 @@ MoveKey = Annotated[
 class TierSettings(Tolerant):
     """One tier with nothing left to default. Tiers are listed from the highest to the lowest."""
 
-    name: DnsLabel
-    deadline_ms: Milliseconds
+    name: DnsLabel = Field(description="What callers ask for.")
+    deadline_ms: Milliseconds = Field(description="The tier's SLA: p99 of its end-to-end latency.")
     timeout_ms: Milliseconds | None = Field(
         None, description="When the caller is gone; absent: deadline + 2·T(W), which only the worker knows."
     )
-    max_hold_ms: Annotated[Int, Field(ge=0, le=DAY_MS)]
-    preempts: Bool = False
-    reserve_percent: Annotated[Int, Field(ge=0, le=MAX_RESERVED_PERCENT)] = 0
+    max_hold_ms: Annotated[Int, Field(ge=0, le=DAY_MS)] = Field(
+        description="Lever: the longest that an incomplete batch is kept open for a request of this tier."
+    )
+    preempts: Bool = Field(False, description="Lever: may take the slot of a running request of a lower tier.")
+    reserve_percent: Annotated[Int, Field(ge=0, le=MAX_RESERVED_PERCENT)] = Field(
+        0, description="Lever: share of a batch kept for this tier's requests that are due."
+    )
     boost_ms: Annotated[Int, Field(ge=0, le=DAY_MS)] = Field(
-        0, description="Offset of the ordering key: the tier is ordered as if its deadline were this much shorter."
+        0,
+        description="Lever: offset of the ordering key: the tier is ordered as if its deadline were this much shorter.",
     )
 
     @model_validator(mode="after")
@@ -73,39 +78,52 @@ class LatencyPrior(Tolerant):
     Request mode `T(b) = fixed + perRequest·b`; continuous mode `T = fixed + perPrefillToken·prefill tokens +
     perSequence·decoding sequences + perKvToken·KV tokens`."""
 
-    fixed_ns: Nanoseconds
-    per_request_ns: Nanoseconds = 0
-    per_prefill_token_ns: Nanoseconds = 0
-    per_sequence_ns: Nanoseconds = 0
-    per_kv_token_ns: Nanoseconds = 0
+    fixed_ns: Nanoseconds = Field(description="Of every batch or iteration, however small.")
+    per_request_ns: Nanoseconds = Field(0, description="Of each request in a batch.")
+    per_prefill_token_ns: Nanoseconds = Field(0, description="Of each prompt token forwarded in an iteration.")
+    per_sequence_ns: Nanoseconds = Field(0, description="Of each sequence that an iteration decodes.")
+    per_kv_token_ns: Nanoseconds = Field(0, description="Of each token that the decoding sequences look back on.")
 
 
 class Settings(Tolerant):
     """Everything that a worker may change without a restart."""
 
-    format_version: Annotated[Int, Field(ge=1, le=FORMAT_VERSION)] = FORMAT_VERSION
-    generation: Generation
-    policy_namespace: Namespace
-    policy: DnsLabel
-    model_instance: DnsLabel
-    traffic_class: TrafficClass
-    mode: Mode
-    window_dynamic: Bool
-    window_idle: Window
-    window_busy: Window
-    priority_queue: Bool
-    first_token_sla_ms: Milliseconds | None = None
-    inter_token_sla_ms: Milliseconds | None = None
-    timeout_target_per_mille: Annotated[Int, Field(ge=0, le=1000)]
-    min_efficiency_percent: Percent
-    tiers: Annotated[list[TierSettings], Field(min_length=1, max_length=8), Keyed("name")]
-    default_tier: DnsLabel
+    format_version: Annotated[Int, Field(ge=1, le=FORMAT_VERSION)] = Field(
+        FORMAT_VERSION, description="Of this document; a worker refuses one that it does not know."
+    )
+    generation: Generation = Field(description="Number of this version of the settings. It only grows.")
+    policy_namespace: Namespace = Field(description="Namespace of the policy.")
+    policy: DnsLabel = Field(description="Name of the policy.")
+    model_instance: DnsLabel = Field(description="Name of the instance.")
+    traffic_class: TrafficClass = Field(description="What matters about the traffic.")
+    mode: Mode = Field(description="How batches form.")
+    window_dynamic: Bool = Field(description="Whether the window follows the arrivals; else it is windowBusy.")
+    window_idle: Window = Field(description="Window when idle, and the most that it may ever be.")
+    window_busy: Window = Field(description="Preferred window when busy.")
+    priority_queue: Bool = Field(description="Whether requests are ordered by tier; else first in, first out.")
+    first_token_sla_ms: Milliseconds | None = Field(None, description="p99 of the time to the first token.")
+    inter_token_sla_ms: Milliseconds | None = Field(None, description="p99 of the time between tokens of a stream.")
+    timeout_target_per_mille: Annotated[Int, Field(ge=0, le=1000)] = Field(
+        description="Requests per thousand that may time out."
+    )
+    min_efficiency_percent: Percent = Field(
+        description="Least work per busy second, as a share of that at the saturation window."
+    )
+    tiers: Annotated[list[TierSettings], Field(min_length=1, max_length=8), Keyed("name")] = Field(
+        description="The tiers, from the highest to the lowest."
+    )
+    default_tier: DnsLabel = Field(description="Tier of a request that names none.")
     ceiling: Window = Field(description="Lever: the most that the window may be, at most windowIdle.")
-    margin_percent: Annotated[Int, Field(ge=0, le=MAX_MARGIN_PERCENT)] = DEFAULT_MARGIN_PERCENT
+    margin_percent: Annotated[Int, Field(ge=0, le=MAX_MARGIN_PERCENT)] = Field(
+        DEFAULT_MARGIN_PERCENT,
+        description="Lever: share of the SLA kept free when a batch starts at the last moment; costs GPU time.",
+    )
     token_budget: Annotated[Int, Field(ge=1, le=MAX_TOKEN_BUDGET)] | None = Field(
         None, description="Lever: tokens forwarded in one iteration; absent: no bound but the window's."
     )
-    latency_prior: LatencyPrior | None = None
+    latency_prior: LatencyPrior | None = Field(
+        None, description="A latency model to start from until the worker has its own."
+    )
     moved: Annotated[list[MoveKey], Field(max_length=48), Unique()] = Field(
         default_factory=list,
         description="What moves have set apart from the spec, sorted. These keep their values when the spec changes, "
