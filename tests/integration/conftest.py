@@ -2,12 +2,14 @@
 
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.integration.control_plane import ControlPlane
+from tests.integration.operators import Field, OperatorProcess, grant_chart_role, running
 
 CRDS = Path(__file__).parents[2] / "crds"
 
@@ -50,3 +52,27 @@ def namespace(apiserver: ControlPlane) -> Iterator[str]:
         client.post("/api/v1/namespaces", json={"metadata": {"name": name}}).raise_for_status()
         yield name
         client.delete(f"/api/v1/namespaces/{name}").raise_for_status()
+
+
+@pytest.fixture(scope="session")
+def operator_role(crds: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> ControlPlane:
+    """The API server with our resources, and the service account that the chart gives the operator."""
+    grant_chart_role(crds, tmp_path_factory.mktemp("chart"))
+    return crds
+
+
+@pytest.fixture
+def field(operator_role: ControlPlane, controllers: ControlPlane, namespace: str) -> Iterator[Field]:
+    """A namespace of its own to work in, on an API server with controllers."""
+    field = Field(operator_role, namespace)
+    yield field
+    field.client.close()
+
+
+@pytest.fixture
+def operate(field: Field, tmp_path: Path) -> Iterator[Callable[..., OperatorProcess]]:
+    """Starts operators for the test's namespace (more flags may follow) and ends them with the test."""
+    with ExitStack() as stack:
+        yield lambda *flags: stack.enter_context(
+            running(OperatorProcess(field.plane, tmp_path, f"--namespaces={field.namespace}", *flags))
+        )
