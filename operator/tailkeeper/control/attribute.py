@@ -63,7 +63,7 @@ def attribute(finding: Finding, value: Value, settings: Settings, capacity: Capa
     if waits_for_place and capacity is not None and capacity.short:
         return Diagnosis((), shares, lower_served, short=True)
     found = _causes(finding, value, settings, capacity, shares, lower_served)
-    tight = capacity is not None and capacity.rate_per_s > capacity.usable_per_s(capacity.widest)
+    tight = capacity is not None and not capacity.keeps_up(capacity.widest)
     return Diagnosis(tuple(dict.fromkeys(found)), shares, lower_served, tight=tight and waits_for_place)
 
 
@@ -114,7 +114,7 @@ def _ceiling_too_small(value: Value, settings: Settings, capacity: Capacity | No
     widest = capacity.widest if capacity else settings.window_idle
     if settings.ceiling >= widest:
         return False
-    if capacity is not None and capacity.rate_per_s > capacity.usable_per_s(settings.ceiling):
+    if capacity is not None and not capacity.keeps_up(settings.ceiling):
         return True
     window = value.gauges.window
     return shares.slot >= max(shares.hold, shares.batch) > 0 and (
@@ -123,11 +123,11 @@ def _ceiling_too_small(value: Value, settings: Settings, capacity: Capacity | No
 
 
 def _batches_too_long(settings: Settings, value: Value, capacity: Capacity | None, shares: Shares) -> bool:
-    """By the workers' model at their present cap, or by what the late ones really spent in batches."""
-    if capacity is None:
-        return shares.batch * shares.late_s > settings.sla_ms / 2000
-    cap = min(settings.ceiling, value.gauges.window_cap or settings.ceiling)
-    return max(capacity.line.at(cap), shares.batch * shares.late_s) > capacity.longest_s
+    """By what the late ones really spent in batches, or by the workers' model at their present cap."""
+    if shares.batch * shares.late_s > settings.sla_ms / 1000:
+        return True
+    cap = min(settings.ceiling, int(value.gauges.window_cap or settings.ceiling))
+    return capacity is not None and capacity.line.at(cap) > capacity.longest_s
 
 
 def _lower_served(value: Value, settings: Settings, tier: str) -> bool:

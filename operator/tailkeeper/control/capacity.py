@@ -7,8 +7,9 @@ from typing import Final
 
 from tailkeeper.api.settings import Settings
 from tailkeeper.control.observation import Value
-from tailkeeper.model.windows import Line, saturation_window, sla_window, stable_window
+from tailkeeper.model.windows import Line, peak_rate, sla_window, stable_window
 
+STEP_Z: Final = 3.0
 USABLE: Final = 0.85
 """Share of W/T(W) that arrivals may use before waiting grows out of bounds."""
 
@@ -22,6 +23,9 @@ class Capacity:
     of mean size take when they run side by side."""
     rate_per_s: float
     """Arrivals per worker."""
+    dispersion: float
+    """Of the arrivals: the variance of their counts over the mean; 1 is Poisson."""
+    sla_s: float
     pods: int
     longest_s: float
     """What a window may take without breaking the SLA: half of it where a request may have to wait for one batch and
@@ -29,29 +33,34 @@ class Capacity:
     widest: int
     """The best ceiling that there is: windowIdle, W_sla and the worker's memory, whichever is least."""
 
-    def usable_per_s(self, window: float) -> float:
-        """Arrivals per worker that a window keeps up with in practice."""
-        return USABLE * self.line.rate(max(1, int(window)))
+    @property
+    def peak_per_s(self) -> float:
+        """What arrives per worker within one SLA now and then: a burst of that length must be served, not the mean."""
+        return peak_rate(self.rate_per_s, self.dispersion, self.sla_s)
+
+    def keeps_up(self, window: int) -> bool:
+        """Whether that window serves the arrivals and their bursts."""
+        served = self.line.rate(max(1, window))
+        return self.rate_per_s <= USABLE * served and self.peak_per_s <= served
 
     def enough_window(self) -> int:
-        """The smallest window that keeps up with the arrivals, at most the widest."""
-        stable = stable_window(self.rate_per_s, self.line)
+        """The smallest window that keeps up with the bursts; the widest when none does."""
+        stable = stable_window(self.peak_per_s, self.line)
         return self.widest if stable is None else min(stable, self.widest)
 
     @property
     def short(self) -> bool:
-        """Even the widest window cannot keep up."""
+        """Even the widest window cannot serve the mean."""
         return self.rate_per_s > self.line.rate(self.widest)
 
     @property
     def replicas_needed(self) -> int:
-        """Workers at which the arrivals of all use 85 % of what the widest window can do."""
-        return max(1, math.ceil(self.rate_per_s * self.pods / self.usable_per_s(self.widest)))
-
-    @property
-    def saturation(self) -> int:
-        """W_sat."""
-        return saturation_window(self.line, self.widest)
+        """Workers among which the present arrivals would keep up at the widest window."""
+        served = self.line.rate(self.widest)
+        # λ + √(I·λ/SLA) = served, solved for the √λ that one worker may get
+        burst = math.sqrt(self.dispersion / self.sla_s)
+        root = (math.sqrt(burst * burst + 4 * served) - burst) / 2
+        return max(1, math.ceil(self.rate_per_s * self.pods / min(USABLE * served, root * root) - 1e-9))
 
 
 def capacity(value: Value, settings: Settings) -> Capacity | None:
@@ -60,16 +69,28 @@ def capacity(value: Value, settings: Settings) -> Capacity | None:
     if line is None:
         return None
     sla_s = settings.sla_ms / 1000
+    dispersion = max(1.0, (value.gauges.arrival_cv or 1.0) ** 2)
     continuous = "alpha" in value.gauges.latency_model
     longest_s = (1 - settings.margin_percent / 100) * sla_s if continuous else sla_s / 2
     by_sla = max(1, math.floor((longest_s - line.c) / line.a)) if continuous else sla_window(sla_s, line)
     return Capacity(
         line=line,
-        rate_per_s=value.short.rate_per_s / max(1, value.pods),
+        rate_per_s=_rate_per_s(value, dispersion) / max(1, value.pods),
+        dispersion=dispersion,
+        sla_s=sla_s,
         pods=max(1, value.pods),
         longest_s=longest_s,
         widest=_widest(value, settings, by_sla),
     )
+
+
+def _rate_per_s(value: Value, dispersion: float) -> float:
+    """Of the short look-back; of the newest seconds when these are surely busier: a step must not be averaged away."""
+    usual, newest = value.short.rate_per_s, value.newest
+    if newest.span_s <= 0:
+        return usual
+    spread = math.sqrt(dispersion * max(usual, 1 / newest.span_s) / newest.span_s)
+    return newest.rate_per_s if newest.rate_per_s > usual + STEP_Z * spread else usual
 
 
 def whole_request_line(model: Mapping[str, float]) -> Line | None:

@@ -23,7 +23,7 @@ def catch_up(state: State, settings: Settings, now_s: float) -> tuple[State, End
         cut_short = state.trial if trial.cause is not MoveCause.ROLLBACK else None
         if cut_short is not None:
             ended = Ended(cut_short.generation, cut_short.cause, MoveOutcome.KEPT, now_s - cut_short.at_s)
-        reversal = reverses(trial.taken, _values(state.levers), state, now_s)
+        reversal = bool(reverses(trial.taken, _values(state.levers), state, now_s))
         if trial.cause is MoveCause.ROLLBACK and state.trial is not None:
             state = rolled_back(state, state.trial, now_s)
         state = made(state, trial, reversal)
@@ -45,12 +45,8 @@ def catch_up(state: State, settings: Settings, now_s: float) -> tuple[State, End
 def _what_moved(state: State, levers: tuple[Move, ...], settings: Settings, now_s: float) -> Trial | None:
     """Our own step if that is what is in force now, else a move by hand; None when only the spec changed."""
     proposed, now = state.proposed, _values(levers)
-    if (
-        proposed is not None
-        and proposed.generation == settings.generation
-        and all(now.get(taken.key) == taken.value for taken in proposed.taken)
-    ):
-        return proposed
+    if proposed is not None and all(now.get(taken.key) == taken.value for taken in proposed.taken):
+        return replace(proposed, generation=settings.generation)
     changed = [(left, now[left.key]) for left in state.levers if left.key in now and now[left.key] != left.value]
     if not changed:
         return None

@@ -3,17 +3,18 @@
 from collections.abc import Iterable
 from typing import Final
 
+from tailkeeper.api.enums import Lever
 from tailkeeper.api.levers import Move, values_of
 from tailkeeper.api.settings import Settings
+from tailkeeper.control.capacity import Capacity
 from tailkeeper.control.judge import Finding
 from tailkeeper.control.move import Bounds
 from tailkeeper.control.observation import Value
+from tailkeeper.control.restraint import SAME_LOAD
 from tailkeeper.control.state import Before, Measured, Trial
 from tailkeeper.model.statistics import Proportion, difference_z
 
 WORSE_Z: Final = 3.0
-SAME_LOAD: Final = 0.3
-"""Loads within this share of each other are compared."""
 SETTLE_MIN_S: Final = 5.0
 SETTLE_MAX_S: Final = 60.0
 KEPT_AFTER_LOOK_BACKS: Final = 2
@@ -56,13 +57,18 @@ def proven(in_sync_since_s: float, findings: Iterable[Finding], now_s: float) ->
     return since_s >= TRIAL_MAX_S or (well and since_s >= KEPT_AFTER_LOOK_BACKS * longest_s)
 
 
-def undone(trial: Trial, settings: Settings, bounds: Bounds) -> tuple[Move, ...]:
-    """The values before that move, of those levers that are still where it put them and may be touched."""
+def undone(trial: Trial, settings: Settings, bounds: Bounds, capacity: Capacity | None) -> tuple[Move, ...]:
+    """The values before that move, of those levers that are still where it put them and may be touched.
+
+    A window that keeps up is not closed again to one that does not, however bad it looks while a backlog drains."""
     now = values_of(settings)
+    least = capacity.enough_window() if capacity is not None else 1
     return tuple(
         left
         for left, taken in zip(trial.left, trial.taken, strict=True)
-        if now.get(taken.key) == taken.value and left.key.lever not in bounds.pinned
+        if now.get(taken.key) == taken.value
+        and left.key.lever not in bounds.pinned
+        and not (left.key.lever is Lever.CEILING and isinstance(left.value, int) and left.value < least)
     )
 
 

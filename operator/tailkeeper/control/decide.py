@@ -21,7 +21,7 @@ from tailkeeper.control.freeze import Situation, Still, freeze, noticed
 from tailkeeper.control.judge import Finding, Verdict, judge
 from tailkeeper.control.move import Bounds, mend, toward_efficiency, toward_lower_tiers
 from tailkeeper.control.observation import Observation, Value
-from tailkeeper.control.restraint import budget_left, calmed, permitted, reverses
+from tailkeeper.control.restraint import calmed, may_mend, may_recover, permitted, reverses
 from tailkeeper.control.state import State, Trial
 
 WAITING: Final = 1.0
@@ -32,8 +32,11 @@ def decide(
     state: State, observation: Observation, settings: Settings, bounds: Bounds, situation: Situation, now_s: float
 ) -> tuple[State, Decision]:
     """One tick of one instance. `settings` are those in force, the newest written; `now_s` never goes back."""
+    landed = state.generation not in (0, settings.generation)
     state, ended = catch_up(calmed(state, now_s), settings, now_s)
-    state = noticed(state, observation, settings, situation, now_s)
+    # Settings travel in under a second: in sync at the first look means since they were written.
+    since_s = state.trial.at_s if landed and state.trial is not None else now_s
+    state = noticed(state, observation, settings, situation, since_s)
     frozen = freeze(state, observation, settings, situation, now_s)
     if not isinstance(observation, Value):
         assert frozen is not None, "freeze() lets only a Value pass"
@@ -70,7 +73,7 @@ class _Tick:
     def step(self, state: State) -> Step | Still:
         """The policy: take back what harmed; else mend what is broken; else recover, if there is room."""
         if state.trial is not None and harmed(state.trial, self.findings, self.value) is not None:
-            back = undone(state.trial, self.settings, self.bounds)
+            back = undone(state.trial, self.settings, self.bounds, self.capacity)
             if back:
                 return self._to(MoveCause.ROLLBACK, back)
         broken = [finding for finding in self.findings if finding.broken]
@@ -85,14 +88,15 @@ class _Tick:
             for cause in diagnosis.causes:
                 wanted = mend(cause, finding, diagnosis, self.value, self.settings, self.capacity)
                 allowed = permitted(wanted, self.bounds, state, self.now_s)
-                if allowed:
+                turns = reverses(allowed, values_of(self.settings), state, self.now_s)
+                if allowed and may_mend(turns, self.value.short.rate_per_s, state, self.now_s):
                     return self._to(cause, allowed)
                 barred = barred or self._unpinned(wanted)
             tight = tight or diagnosis.tight
         if tight:
             return Still(StillReason.CAPACITY_SHORT, self._how_short())
         if barred:
-            return Still(StillReason.COOLDOWN, "what could help made things worse within the last half hour")
+            return Still(StillReason.COOLDOWN, "what could help was tried within the last hour and did not")
         return Still(StillReason.AT_BOUND, f"no lever left for the {broken[0].objective.value} of {broken[0].tier}")
 
     def _recover(self, state: State) -> Step | Still:
@@ -103,8 +107,8 @@ class _Tick:
         held = False
         for wanted in self._wanted():
             allowed = permitted(wanted, self.bounds, state, self.now_s)
-            reversal = reverses(allowed, values_of(self.settings), state, self.now_s)
-            if allowed and (not reversal or budget_left(state, self.now_s)):
+            turns = reverses(allowed, values_of(self.settings), state, self.now_s)
+            if allowed and may_recover(turns, state, self.now_s):
                 return self._to(MoveCause.RECOVERY, allowed)
             held = held or self._unpinned(wanted)
         return Still(StillReason.COOLDOWN, "recovery was reversed lately") if held else Still(StillReason.WITHIN_SLA)

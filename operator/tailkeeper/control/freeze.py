@@ -10,8 +10,10 @@ from tailkeeper.control.observation import Idle, Observation, Value
 from tailkeeper.control.samples import Unknown, UnknownReason
 from tailkeeper.control.state import GOOD_READS, State
 
-BACKLOG_S: Final = 60.0
+BACKLOG_S: Final = 30.0
 """Longest that a backlog from before a move keeps that move from being judged."""
+DRAINING: Final = 0.9
+"""A queue that fell under this share since the last tick is being drained; less is chance."""
 
 WHY_UNKNOWN: Final = {
     UnknownReason.ABSENT: StillReason.NO_DATA,
@@ -44,8 +46,8 @@ class Still:
     why: str = ""
 
 
-def noticed(state: State, observation: Observation, settings: Settings, situation: Situation, now_s: float) -> State:
-    """Counts good reads after a bad one, and since when all workers apply the settings."""
+def noticed(state: State, observation: Observation, settings: Settings, situation: Situation, since_s: float) -> State:
+    """Counts good reads after a bad one, and notes since when all workers apply the settings if they do so now."""
     if isinstance(observation, Unknown):
         state = replace(state, unknown=observation.reason, good_reads=0)
     elif state.unknown is not None:
@@ -54,7 +56,7 @@ def noticed(state: State, observation: Observation, settings: Settings, situatio
     in_sync = bool(situation.applied) and all(each == settings.generation for each in situation.applied)
     if not in_sync:
         return replace(state, in_sync_since_s=None)
-    return state if state.in_sync_since_s is not None else replace(state, in_sync_since_s=now_s)
+    return state if state.in_sync_since_s is not None else replace(state, in_sync_since_s=since_s)
 
 
 def freeze(
@@ -89,7 +91,8 @@ def _settling(state: State, value: Value, settings: Settings, in_sync_since_s: f
     if state.trial is not None and since_s < settling:
         return Still(StillReason.SETTLING, f"{since_s:.0f} s of {settling:.0f} s since generation {state.generation}")
     queued = sum(value.gauges.queue.values())
-    if state.trial is not None and settings.ceiling < queued < state.queued and since_s < BACKLOG_S:
+    shrinking = settings.ceiling < queued < DRAINING * state.queued
+    if state.trial is not None and shrinking and since_s < BACKLOG_S:
         return Still(StillReason.SETTLING, f"the backlog of {queued:.0f} requests is shrinking")
     return None
 

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from tailkeeper.control.observation import LOOK_BACKS_S, MIN_INTERVALS, Idle, LookBack, Observation, TierCounts, Value
+from tailkeeper.control.observation import (
+    LOOK_BACKS_S,
+    MIN_INTERVALS,
+    NEWEST_S,
+    Idle,
+    LookBack,
+    Observation,
+    TierCounts,
+    Value,
+)
 from tailkeeper.control.samples import NO_COUNTS, CounterKey, Counts, Gauges, PodSample, Unknown, UnknownReason
 
 STALE_INTERVALS: Final = 3
@@ -131,7 +140,7 @@ class History:
         long = look_backs[1]
         if long.whole and long.requests == 0 and not any(gauges.queue.values()):
             return Idle(age_s)
-        return Value(age_s, interval_s, len(self._pods), look_backs, gauges)
+        return Value(age_s, interval_s, len(self._pods), look_backs, self._look_back(NEWEST_S), gauges)
 
     def _look_back(self, length_s: float) -> LookBack:
         tiers: dict[CounterKey, Counts] = {}
@@ -197,6 +206,7 @@ def _together(samples: list[PodSample]) -> Gauges:
         window_cap=_mean(each.window_cap for each in gauges),
         ceiling=_mean(each.ceiling for each in gauges),
         efficiency=_mean(each.efficiency for each in gauges),
+        arrival_cv=_mean(each.arrival_cv for each in gauges),
         queue=queue,
         latency_model={name: value for name, value in model.items() if value is not None},
     )

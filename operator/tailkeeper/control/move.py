@@ -83,7 +83,11 @@ def toward_efficiency(
         if tier.max_hold_ms < most:
             longer = min(most, tier.max_hold_ms + _five_percent(most))
             yield (Move(Key(Lever.MAX_HOLD, tier.name), longer),)
-    if settings.margin_percent > MIN_MARGIN_PERCENT:
+    if settings.margin_percent > MIN_MARGIN_PERCENT and any(
+        tier.max_hold_ms > _hold_by_deadline_ms(tier, settings, value, capacity)
+        for tier in settings.tiers
+        if value.long.counts(settings.generation, tier.name).requests > 0
+    ):
         yield (Move(Key(Lever.MARGIN), settings.margin_percent - 1),)
     if settings.token_budget is not None:
         yield (Move(Key(Lever.TOKEN_BUDGET), settings.token_budget + _five_percent(settings.token_budget)),)
@@ -111,7 +115,7 @@ def _open(settings: Settings, capacity: Capacity | None, severe: bool) -> Iterat
     """A ceiling only bounds: the worker goes no wider than the arrivals need, so there is no harm in the whole way."""
     if capacity is None:
         wider = min(settings.window_idle, math.ceil(settings.ceiling / SHRINK))
-    elif severe or capacity.rate_per_s > capacity.usable_per_s(settings.ceiling):
+    elif severe or not capacity.keeps_up(settings.ceiling):
         wider = capacity.widest
     else:
         wider = min(capacity.widest, math.ceil(settings.ceiling / SHRINK))
@@ -120,7 +124,7 @@ def _open(settings: Settings, capacity: Capacity | None, severe: bool) -> Iterat
 
 
 def _shorter_batches(settings: Settings, value: Value, capacity: Capacity | None, severe: bool) -> Iterator[Move]:
-    """Never under the window that keeps up with the arrivals."""
+    """Never under the window that keeps up with the arrivals and their bursts."""
     base = min(settings.ceiling, int(value.gauges.window_cap or settings.ceiling))
     floor = capacity.enough_window() if capacity else 1
     lower = math.floor(base * SHRINK)
@@ -135,15 +139,19 @@ def _hold_less(
     tier: TierSettings, settings: Settings, value: Value, capacity: Capacity | None, severe: bool
 ) -> Iterator[Move]:
     """Whichever ends the hold first is what binds: the tier's maxHold, or its deadline less a batch and the margin."""
-    batch_s = capacity.line.at(value.gauges.window or 1.0) if capacity else 0.0
-    by_deadline_ms = tier.deadline_ms - batch_s * 1000 - settings.margin_percent / 100 * settings.sla_ms
     shorter = math.floor(tier.max_hold_ms * HOLD_SHRINK)
     more = min(MAX_MARGIN_PERCENT, settings.margin_percent + MARGIN_STEP_PERCENT)
-    hold_binds = tier.max_hold_ms <= by_deadline_ms
+    hold_binds = tier.max_hold_ms <= _hold_by_deadline_ms(tier, settings, value, capacity)
     if (hold_binds or severe) and shorter < tier.max_hold_ms:
         yield Move(Key(Lever.MAX_HOLD, tier.name), shorter)
     if (not hold_binds or severe) and more > settings.margin_percent:
         yield Move(Key(Lever.MARGIN), more)
+
+
+def _hold_by_deadline_ms(tier: TierSettings, settings: Settings, value: Value, capacity: Capacity | None) -> float:
+    """How long a request may be held before its deadline, less a batch and the margin, ends it."""
+    batch_s = capacity.line.at(value.gauges.window or 1.0) if capacity else 0.0
+    return tier.deadline_ms - batch_s * 1000 - settings.margin_percent / 100 * settings.sla_ms
 
 
 def _raise_priority(tier: TierSettings, settings: Settings, lower_served: bool) -> Iterator[tuple[Move, ...]]:

@@ -8,6 +8,7 @@ from tailkeeper.model.quantile import Quantile
 
 LOOK_BACKS_S: Final = (15.0, 60.0, 300.0, 900.0)
 """Short and long of the breach test, then further back for low rates."""
+NEWEST_S: Final = 5.0
 MIN_INTERVALS: Final = 4
 """A look-back spans at least so many scrape intervals: with fewer, one late scrape halves the counts."""
 
@@ -70,6 +71,8 @@ class Value:
     pods: int
     look_backs: tuple[LookBack, ...]
     """By length, as `LOOK_BACKS_S` has them, none under `MIN_INTERVALS` intervals."""
+    newest: LookBack
+    """The last few seconds, one interval at least: only for seeing that the load changed."""
     gauges: Gauges
     """Of all workers: queues added up, the rest their mean."""
     latencies: tuple[TierLatency, ...] = ()

@@ -10,10 +10,13 @@ from tailkeeper.control.move import Bounds
 from tailkeeper.control.state import Bar, State, Trial, Turn
 
 BAR_S: Final = 1800.0
-TURN_S: Final = 3600.0
+TURN_S: Final = 14_400.0
 """A move back within this time is a reversal."""
-BUDGET_S: Final = 7200.0
-"""Recovery reverses once in this time: it may have to be reversed itself, which makes one reversal an hour."""
+HOUR_S: Final = 3600.0
+BUDGET_S: Final = 2 * HOUR_S
+"""Recovery reverses once in this time."""
+SAME_LOAD: Final = 0.3
+"""Loads within this share of each other are the same."""
 SETTLE_FACTOR_MAX: Final = 8
 CALM_S: Final = 7200.0
 """After so long without a rollback the settling time is halved again."""
@@ -28,17 +31,25 @@ def permitted(wanted: tuple[Move, ...], bounds: Bounds, state: State, now_s: flo
     )
 
 
-def reverses(wanted: tuple[Move, ...], now: Mapping[Key, Value], state: State, now_s: float) -> bool:
-    """Whether any lever would go back on its last turn; `now` are the levers' values without it."""
+def reverses(wanted: tuple[Move, ...], now: Mapping[Key, Value], state: State, now_s: float) -> tuple[Turn, ...]:
+    """The last turns that this would go back on; `now` are the levers' values without it."""
     turns = {turn.key: turn for turn in state.turns if now_s - turn.at_s < TURN_S}
-    return any(
-        move.key in turns and turns[move.key].upward != upward(Move(move.key, now[move.key]), move) for move in wanted
+    return tuple(
+        turns[move.key]
+        for move in wanted
+        if move.key in turns and turns[move.key].upward != upward(Move(move.key, now[move.key]), move)
     )
 
 
-def budget_left(state: State, now_s: float) -> bool:
-    """Whether recovery may still reverse."""
-    return not any(now_s - at_s < BUDGET_S for at_s in state.reversals_s)
+def may_recover(reversed_turns: tuple[Turn, ...], state: State, now_s: float) -> bool:
+    """A recovery that reverses may have to be reversed itself: one in two hours makes one reversal an hour."""
+    return not reversed_turns or not any(now_s - at_s < BUDGET_S for at_s in state.reversals_s)
+
+
+def may_mend(reversed_turns: tuple[Turn, ...], rate_per_s: float, state: State, now_s: float) -> bool:
+    """At the same load, to and fro once an hour: what neither opening nor closing mends, the lever does not mend."""
+    same_load = any(abs(rate_per_s / turn.rate_per_s - 1) <= SAME_LOAD for turn in reversed_turns if turn.rate_per_s)
+    return not same_load or not any(now_s - at_s < HOUR_S for at_s in state.reversals_s)
 
 
 def made(state: State, trial: Trial, reversal: bool) -> State:
@@ -46,7 +57,8 @@ def made(state: State, trial: Trial, reversal: bool) -> State:
     now_s, keys = trial.at_s, {move.key for move in trial.taken}
     kept = tuple(turn for turn in state.turns if turn.key not in keys and now_s - turn.at_s < TURN_S)
     new = tuple(
-        Turn(taken.key, upward(left, taken), now_s) for left, taken in zip(trial.left, trial.taken, strict=True)
+        Turn(taken.key, upward(left, taken), now_s, trial.before.rate_per_s)
+        for left, taken in zip(trial.left, trial.taken, strict=True)
     )
     reversals = tuple(at_s for at_s in state.reversals_s if now_s - at_s < BUDGET_S)
     return replace(

@@ -98,6 +98,8 @@ class Gauges:
     window_cap: float | None = None
     ceiling: float | None = None
     efficiency: float | None = None
+    arrival_cv: float | None = None
+    """Coefficient of variation of the gaps between arrivals; 1 is Poisson."""
     queue: Mapping[str, float] = field(default_factory=dict)
     """Waiting requests by tier."""
     latency_model: Mapping[str, float] = field(default_factory=dict)

@@ -44,6 +44,7 @@ class Trial:
     """A move whose effect is still being looked at."""
 
     generation: int
+    """That it made; while it is only proposed, the one that it is expected to make."""
     cause: MoveCause
     left: tuple[Move, ...]
     """Values before."""
@@ -72,6 +73,8 @@ class Turn:
     key: Key
     upward: bool
     at_s: float
+    rate_per_s: float
+    """The load then."""
 
 
 @dataclass(frozen=True, slots=True)
