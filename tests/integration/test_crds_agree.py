@@ -20,13 +20,13 @@ def server(crds: ControlPlane) -> Iterator[Resources]:
         yield Resources(client)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(said=policies())
 def test_on_policies_whose_fields_are_each_valid(server: Resources, said: Object) -> None:
     agree(server, said)
 
 
-@settings(max_examples=500)
+@settings(max_examples=400)
 @given(said=changed_policies())
 def test_on_policies_with_something_odd(server: Resources, said: Object) -> None:
     agree(server, said)
