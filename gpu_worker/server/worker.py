@@ -167,7 +167,7 @@ class Worker:
         for door in self._doors:
             door.draining = True
         log.info("draining: %d requests in flight", self._loop.in_flight)
-        if welcome:
+        if welcome and self._config.endpoint_delay_s > 0:
             await asyncio.sleep(self._config.endpoint_delay_s)
             await self._quiet(http, (self._clock() + until_s) / 2)
         left_s = until_s - self._clock()
