@@ -31,9 +31,9 @@ store() {
 import_image() {
   local folder record
   folder=$(folder_of "$1")
-  record=$CLUSTER/imported/$(basename "$folder")
-  mkdir -p "$CLUSTER/imported"
-  if cmp -s "$folder/fingerprint" "$record" && ctr images ls -q "name==$1" | grep -q .; then return 0; fi
+  record=$CONTAINERD_ROOT/imported/$(basename "$folder")
+  mkdir -p "$CONTAINERD_ROOT/imported"
+  if cmp -s "$folder/fingerprint" "$record" && ctr images ls -q "name==$1" | grep . >/dev/null; then return 0; fi
   ctr content ls -q | python3 "$HERE/lib/oci_archive.py" "$folder" "$1" | ctr images import -
   cp "$folder/fingerprint" "$record"
 }
@@ -64,6 +64,7 @@ ensure_program_image() { # NAME USER
 # The Debian archive that this machine itself installs from.
 debian_mirror() {
   local mirror=${TAILKEEPER_DEBIAN_MIRROR:-}
+  # shellcheck disable=SC2016  # apt-get fills in the $(...)
   [ -n "$mirror" ] || mirror=$(apt-get indextargets --format '$(CREATED_BY) $(CODENAME) $(COMPONENT) $(REPO_URI)' 2>/dev/null |
     awk '$1 == "Packages" && $2 == "bookworm" && $3 == "main" { print $4; exit }')
   [ -n "$mirror" ] || die "no Debian bookworm archive among this machine's apt sources" "say one: TAILKEEPER_DEBIAN_MIRROR=URL"
@@ -94,7 +95,7 @@ ensure_base_image() { has_base_image >/dev/null 2>&1 || build_base_image; }
 # fingerprint DOCKERFILE: of everything that the build can see.
 fingerprint() {
   (
-    cd "$REPOSITORY"
+    cd "$REPOSITORY" || exit
     {
       printf '%s\n' "$1" .dockerignore pyproject.toml uv.lock README.md LICENSE
       find operator/tailkeeper gpu_worker -type f ! -name '*.pyc' ! -name Dockerfile | sort

@@ -1,6 +1,7 @@
 # The node's side: the pods' network, containerd with the read-only mounts, the kubelet's configuration.
 # shellcheck shell=bash
 
+CONTAINERD_ROOT=$CACHE/containerd   # images as containerd unpacks them: slow to make and slow to delete, so `down` keeps them
 CONTAINERD_SOCKET=$CLUSTER/containerd/containerd.sock
 
 ctr() { command ctr --address "$CONTAINERD_SOCKET" --namespace k8s.io "$@"; }
@@ -8,7 +9,7 @@ ctr() { command ctr --address "$CONTAINERD_SOCKET" --namespace k8s.io "$@"; }
 # The node's address lives on the pods' bridge, which is there before the first pod.
 ensure_network() {
   ip link show "$BRIDGE" >/dev/null 2>&1 || ip link add "$BRIDGE" type bridge
-  ip -4 addr show dev "$BRIDGE" | grep -q "inet $NODE_IP/" || ip addr add "$NODE_IP/24" dev "$BRIDGE"
+  ip -4 addr show dev "$BRIDGE" | grep "inet $NODE_IP/" >/dev/null || ip addr add "$NODE_IP/24" dev "$BRIDGE"
   ip link set "$BRIDGE" up
   echo 1 >/proc/sys/net/ipv4/ip_forward
   # A pod's answer to another pod that asked a Service passes over the bridge alone; iptables must see it there.
@@ -41,7 +42,7 @@ json.dump(spec, sys.stdout, indent=1)
 write_containerd_config() {
   write_if_changed "$CLUSTER/containerd/config.toml" <<Y
 version = 2
-root = "$CLUSTER/containerd/root"
+root = "$CONTAINERD_ROOT"
 state = "$CLUSTER/containerd/state"
 disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs"]
 
@@ -64,6 +65,11 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
     runtime_type = "io.containerd.runc.v2"
     base_runtime_spec = "$CLUSTER/containerd/base-spec.json"
 Y
+}
+
+# Containers of a cluster that is no more: their images are kept, they are not.
+forget_containers() {
+  ctr containers ls -q | xargs --no-run-if-empty --max-args 50 ctr --address "$CONTAINERD_SOCKET" --namespace k8s.io containers rm
 }
 
 # The name servers that pods with dnsPolicy Default (CoreDNS) see. A stub on the loopback is of no use inside a pod.
