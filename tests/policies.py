@@ -128,12 +128,28 @@ ODD_TEXTS: list[Json] = [
 ODD_REST: list[Json] = [None, True, False, 0, "on", [], {}, [None], [[]], {"a": None}, {"name": "a"}]
 
 
+def profiles() -> SearchStrategy[dict]:
+    """Valid profiles, without the status."""
+    spec = st.fixed_dictionaries(
+        {
+            "model": st.sampled_from(["small", "Org/m:1", "é" * 128]),
+            "engine": st.sampled_from(["encoder", "triton"]),
+            "hardware": st.fixed_dictionaries(
+                {"device": st.sampled_from(["cpu", "NVIDIA H200"])},
+                optional={"deviceCount": st.sampled_from([1, 64]), "memoryMib": st.sampled_from([0, 2**53 - 1])},
+            ),
+        }
+    )
+    head = {"apiVersion": "tailkeeper.dev/v1alpha1", "kind": "BatchingProfile", "metadata": {"name": "small.on-cpu"}}
+    return spec.map(lambda spec: head | {"spec": spec})
+
+
 @st.composite
-def changed_policies(draw: DrawFn) -> dict:
-    """Near-valid policies with one or two places changed to something odd, taken out, doubled, or misspelt."""
-    policy = json.loads(json.dumps(draw(policies())))  # nothing in it is shared with another example
+def changed(draw: DrawFn, valid: SearchStrategy[dict]) -> dict:
+    """Objects with one or two places of their spec changed to something odd, taken out, doubled, or misspelt."""
+    said = json.loads(json.dumps(draw(valid)))  # nothing in it is shared with another example
     for _ in range(draw(st.sampled_from([1, 1, 2]))):
-        places = list(_places(policy["spec"]))
+        places = list(_places(said["spec"]))
         leaves = [(parent, key) for parent, key in places if not isinstance(parent[key], dict | list)]
         if not leaves:
             break
@@ -147,7 +163,7 @@ def changed_policies(draw: DrawFn) -> dict:
             parent.append(copy.deepcopy(parent[key]))
         elif change == "misspelt" and isinstance(parent, dict):
             parent[f"{key}x"] = parent.pop(key)
-    return policy
+    return said
 
 
 def _odd(value: object) -> list[Json]:

@@ -1,4 +1,4 @@
-"""The API server and pydantic accept the same policies, and read the same from them."""
+"""The API server and pydantic accept the same objects, and read the same from them."""
 
 import json
 from collections.abc import Iterator
@@ -6,12 +6,14 @@ from collections.abc import Iterator
 import pytest
 import yaml
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tailkeeper.api.policy import BatchingPolicy
+from tailkeeper.api.profile import BatchingProfile
 from tests.integration.control_plane import ControlPlane
 from tests.integration.resources import Object, Resources, minimal, policy
-from tests.policies import DAY_MS, changed_policies, policies
+from tests.policies import DAY_MS, changed, policies, profiles
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +29,15 @@ def test_on_policies_whose_fields_are_each_valid(server: Resources, said: Object
 
 
 @settings(max_examples=400)
-@given(said=changed_policies())
+@given(said=changed(policies()))
 def test_on_policies_with_something_odd(server: Resources, said: Object) -> None:
     agree(server, said)
+
+
+@settings(max_examples=100)
+@given(said=st.one_of(profiles(), changed(profiles())))
+def test_on_profiles(server: Resources, said: Object) -> None:
+    agree(Resources(server.client, plural="batchingprofiles"), said)
 
 
 def one(**instance: object) -> Object:
@@ -100,9 +108,10 @@ def agree(server: Resources, said: Object) -> None:
     assert _read(again.stored)[0].spec == read.spec
 
 
-def _read(said: Object) -> tuple[BatchingPolicy | None, str]:
+def _read(said: Object) -> tuple[BatchingPolicy | BatchingProfile | None, str]:
+    kind = BatchingProfile if said["kind"] == "BatchingProfile" else BatchingPolicy
     try:
-        return BatchingPolicy.model_validate(said, by_name=False), ""
+        return kind.model_validate(said, by_name=False), ""
     except ValidationError as error:
         return None, str(error)
 
