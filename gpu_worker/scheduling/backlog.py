@@ -1,7 +1,7 @@
 """Everybody who waits: the tier queues together, who expires when, and which of them make up the next batch."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 
 from gpu_worker.scheduling.entries import Entry, State
@@ -51,6 +51,15 @@ class Backlog:
         hold_end_s = entry.arrival_s + tier.max_hold_s
         if hold_end_s < self._hold_end_s:
             self._hold_end_s = hold_end_s
+
+    def put_back(self, entry: Entry) -> None:
+        """A preempted request waits again, with the key it had."""
+        entry.state = QUEUED
+        self.queues[entry.tier.index].put_back(entry)
+        self.n += 1
+        self.weight += entry.tier.weight
+        self._stale = True
+        heappush(self._expiry, (entry.hard_s, entry.seq, entry))
 
     def remove(self, entry: Entry, state: State) -> None:
         """A request leaves, for the engine or for good."""
@@ -112,8 +121,11 @@ class Backlog:
                 return queue.newest()
         return None
 
-    def take(self, size: int, finish_s: float, due_by_s: float) -> list[Entry]:
-        """Takes the next batch out, at most `size`. `finish_s`: when it would end; `due_by_s`: who is due.
+    def take(
+        self, size: int, finish_s: float, due_by_s: float, fits: Callable[[Entry], bool] | None = None
+    ) -> list[Entry]:
+        """Takes the next batch out, at most `size`. `finish_s`: when it would end; `due_by_s`: who is due. The first
+        that does not fit ends it: nobody overtakes by being small.
 
         Four rules. In general by key, over all tiers. A tier's reserve goes to its due requests first. While a higher
         tier waits, that reserve is all that due requests of lower tiers get: their keys are old, and without this a
@@ -123,7 +135,7 @@ class Backlog:
         if len(waiting) > 1 and self.priority:
             for queue in waiting[1:]:
                 if queue.plan.reserve:
-                    self._take_reserve(queue, size, finish_s, due_by_s, batch)
+                    self._take_reserve(queue, size, finish_s, due_by_s, fits, batch)
         while waiting and len(batch) < size:
             entry = waiting[0].head(finish_s)
             if entry is None:
@@ -134,9 +146,13 @@ class Backlog:
                 if other is None or other.key >= entry.key or (self.priority and other.deadline_s <= due_by_s):
                     continue
                 entry = other
+            if fits is not None and not fits(entry):
+                return batch
             self.remove(entry, RUNNING)
             batch.append(entry)
         while len(batch) < size and (entry := self.late_head()) is not None:
+            if fits is not None and not fits(entry):
+                return batch
             self.remove(entry, RUNNING)
             batch.append(entry)
         return batch
@@ -146,13 +162,23 @@ class Backlog:
         late = [entry for queue in self.queues if queue.n and (entry := queue.late_head()) is not None]
         return min(late, key=lambda entry: entry.key, default=None)
 
-    def _take_reserve(self, queue: TierQueue, size: int, finish_s: float, due_by_s: float, batch: list[Entry]) -> None:
+    def _take_reserve(
+        self,
+        queue: TierQueue,
+        size: int,
+        finish_s: float,
+        due_by_s: float,
+        fits: Callable[[Entry], bool] | None,
+        batch: list[Entry],
+    ) -> None:
         entry = queue.head(finish_s)
         if entry is None or entry.deadline_s > due_by_s:
             queue.credit = min(queue.credit, 1.0)
             return
         queue.credit = min(queue.credit + queue.plan.reserve * size, max(1.0, queue.plan.reserve * size))
         while queue.credit >= 1.0 and len(batch) < size and entry is not None and entry.deadline_s <= due_by_s:
+            if fits is not None and not fits(entry):
+                return
             queue.credit -= 1.0
             self.remove(entry, RUNNING)
             batch.append(entry)

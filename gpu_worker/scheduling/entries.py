@@ -48,6 +48,7 @@ class Entry:
         "hard_s",
         "hold_s",
         "id",
+        "kept",
         "key",
         "preemptions",
         "prefilled",
@@ -87,15 +88,23 @@ class Entry:
         self.target = request.prompt_tokens
         """Tokens to prefill: the prompt; what it has produced as well when its KV memory was taken."""
         self.prefilled = self.generated = self.preemptions = 0
+        self.kept = False
+        """Its tokens are in the engine's KV memory."""
         self.tokens = request.prompt_tokens + request.max_output_tokens
         """The most KV memory that it can need."""
         self._run: Run | None = None
         self._idle_mark_s = self._busy_mark_s = self._hold_s = 0.0
 
     def start(self, now_s: float) -> None:
-        """Joins a step."""
+        """Joins its first step."""
         self.started = self.working = True
         self.since_s = now_s
+
+    def work(self, working: bool, now_s: float) -> None:
+        """Takes part in the step that starts now, or is left out of it."""
+        if working is not self.working:
+            self.settle(now_s)
+            self.working = working
 
     def settle(self, now_s: float) -> None:
         """Books the time since the last change: `exec` while it worked, `slot` while steps left without it."""

@@ -104,6 +104,9 @@ class Step:
     preempted: tuple[Request, ...] = ()
     """Lose their slot with this step; their tokens are kept and they go on later."""
     window: int = 1
+    evicted: tuple[Request, ...] = ()
+    """Lose their KV memory with this step, and work in none until they get it anew: their prompt and what they have
+    produced is then prefilled again. What was preempted and is not evicted keeps its memory and goes on decoding."""
 
 
 @dataclass(frozen=True, slots=True)

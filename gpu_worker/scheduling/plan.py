@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tailkeeper.api.enums import Mode, TrafficClass
 from tailkeeper.api.settings import LatencyPrior, Settings, TierSettings
+from tailkeeper.model.iterations import Cost
 from tailkeeper.model.windows import Line
 
 ONLINE_SLA_S = 1.0
@@ -114,3 +115,15 @@ def _tier(tier: TierSettings, index: int, online_s: float) -> TierPlan:
 
 def _seconds(milliseconds: int | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
+
+
+def prior_cost(prior: LatencyPrior | None) -> Cost | None:
+    """The continuous part of a prior; None when there is none."""
+    if prior is None or prior.per_sequence_ns <= 0:
+        return None
+    return Cost(
+        alpha=prior.fixed_ns * 1e-9,
+        beta=prior.per_prefill_token_ns * 1e-9,
+        gamma=prior.per_sequence_ns * 1e-9,
+        delta=prior.per_kv_token_ns * 1e-9,
+    )

@@ -59,6 +59,16 @@ class TierQueue:
         heappush(self._heap, (rank, entry.seq, entry))
         self._line.append(entry)
 
+    def put_back(self, entry: Entry) -> None:
+        """A preempted request waits again, where it stood before."""
+        tenant = self.tenants.get(entry.tenant)
+        if tenant is None:
+            tenant = self.tenants[entry.tenant] = Tenant()
+        tenant.queued += 1
+        self.n += 1
+        heappush(self._heap, (entry.rank, entry.seq, entry))
+        self._line.appendleft(entry)
+
     def left(self, entry: Entry) -> None:
         """The request is no longer queued here (its state says so already)."""
         self.n -= 1

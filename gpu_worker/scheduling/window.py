@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from gpu_worker.scheduling.plan import Plan
 from tailkeeper.model.arrivals import ArrivalModel
+from tailkeeper.model.iterations import Cost, keeping_up
+from tailkeeper.model.lengths import OutputLengths
 from tailkeeper.model.windows import (
     Line,
     between,
@@ -70,3 +72,39 @@ def drain(window: int, most: int, queued: int, slack_s: float, line: Line | None
         return window
     needed = drain_window(queued, slack_s, line)
     return most if needed is None else max(window, min(most, math.ceil(needed)))
+
+
+def settle_iterations(
+    state: WindowState,
+    plan: Plan,
+    cost: Cost | None,
+    lengths: OutputLengths,
+    arrivals: ArrivalModel,
+    memory: int | None,
+    now_s: float,
+) -> int:
+    """The same for continuous mode: how many sequences hold a slot."""
+    most = min(plan.idle, plan.ceiling)
+    if memory is not None:
+        most = min(most, memory)
+    if not plan.dynamic:
+        most = plan.busy if memory is None else min(plan.busy, memory)
+        state.window = state.cap = max(1, most)
+        return state.window
+    state.cap = most = max(1, most)
+    if cost is None or not lengths.seen:
+        state.window = min(plan.busy, most)
+        return state.window
+    prompt, output = lengths.mean_prompt, lengths.mean_output
+    rate = arrivals.rate_per_s(now_s)
+    peak = peak_rate(rate, arrivals.dispersion, plan.sla_s)
+    stable = keeping_up(peak, cost, prompt, output)
+    if stable is None:
+        state.window = most
+        return most
+    rho = peak * cost.per_request(most, prompt, output)
+    wanted = between(rho, most, min(most, max(plan.busy, stable)))
+    if abs(wanted - state.window) > STEP * state.window or wanted >= most:
+        state.window = max(1, min(most, round(wanted)))
+    state.window = min(state.window, most)
+    return state.window

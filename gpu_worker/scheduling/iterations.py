@@ -1,0 +1,351 @@
+"""Iteration by iteration: the scheduler of an engine whose step forwards one token of every sequence.
+
+A request joins at an iteration's boundary and leaves at one. The window is how many sequences hold a slot; which of
+them work in an iteration, and how much prompt is prefilled beside them, follows from their pace (`pace`)."""
+
+import math
+
+from gpu_worker.scheduling.core import TIMER_S, Core
+from gpu_worker.scheduling.entries import Entry, State
+from gpu_worker.scheduling.interface import Answer, Decision, Outcome, Step, StepReport, Work
+from gpu_worker.scheduling.pace import QUANTILE, Bounds, Share, compose
+from gpu_worker.scheduling.plan import EngineLimits, TierPlan, prior_cost
+from gpu_worker.scheduling.queues import TierQueue
+from gpu_worker.scheduling.window import settle_iterations
+from tailkeeper.api.enums import Mode
+from tailkeeper.api.settings import Settings
+from tailkeeper.model.iterations import Cost, IterationLatency, keeping_up, saturation
+from tailkeeper.model.lengths import OutputLengths
+
+QUEUED, RUNNING, GONE = State.QUEUED, State.RUNNING, State.GONE
+
+IMMUNE_AFTER = 3
+"""Preemptions (k) after which a request keeps its slot."""
+ENOUGH_ENDED = 20
+"""Requests that must have ended before a tier's own lengths are believed."""
+KAPPA = 5.0
+"""κ, as in request mode: a second of engine time saved is worth κ seconds of requests' waiting."""
+
+
+class IterationScheduler(Core):
+    """Implements `Scheduler` in the modes `continuous`, `request` (nobody joins a batch under way) and `fixed`."""
+
+    def __init__(self, settings: Settings, now_s: float, limits: EngineLimits) -> None:
+        super().__init__(settings, now_s, limits)
+        self._latency = IterationLatency(prior_cost(self._plan.prior))
+        self._lengths = OutputLengths()
+        self._tier_lengths: dict[str, OutputLengths] = {}
+        self._kept: dict[str, Entry] = {}
+        """Whose tokens are in the engine's KV memory, the preempted among them."""
+        self._kv_tokens = 0
+        """KV memory that they may come to need."""
+        self._evicted: list[Entry] = []
+        self._shares: list[Share] = []
+        self._least = 1
+        self._settle(now_s)
+
+    # -- the policy
+
+    def next(self, now_s: float) -> Decision:
+        """The next iteration, if one should run now."""
+        answers = self._expire(now_s)
+        self._running = [entry for entry in self._running if entry.state is RUNNING]
+        slots = self._settle(now_s)
+        if not self._running:
+            if not self._backlog.n:
+                return Decision(None, tuple(answers))
+            start_at_s = self._start_at_s(slots, now_s)
+            if start_at_s > now_s + TIMER_S:
+                return Decision(None, tuple(answers), min(start_at_s, self._backlog.next_expiry_s()))
+        preempted: list[Entry] = []
+        if not self._running or self._plan.mode is Mode.CONTINUOUS:
+            self._admit(slots, now_s, answers)
+            self._preempt(preempted)
+        step = self._iterate(preempted, now_s) if self._running else None
+        return Decision(step, tuple(answers), self._wake_at_s())
+
+    def _start_at_s(self, slots: int, now_s: float) -> float:
+        """When an idle engine starts: at once for who is pressing, later for the patient, who want company.
+
+        A sequence that decodes alone pays α for every token. Waiting for company saves about α/T(1) seconds of engine
+        time a second; it is worth that while Σ w < κ·α/T(1), somebody is likely to come, and all can end in time."""
+        plan, backlog = self._plan, self._backlog
+        if plan.mode is Mode.FIXED:
+            return math.inf if backlog.n < slots else now_s
+        cost = self._latency.cost
+        if not plan.dynamic or cost is None or backlog.n >= self._fill(slots):
+            return now_s
+        if backlog.weight >= KAPPA * cost.alpha / (cost.alpha + cost.gamma):
+            return now_s
+        must_s = min(self._latest_start_s(queue, cost) for queue in backlog.queues if queue.n)
+        if must_s <= now_s:
+            return must_s
+        arrivals = self._arrivals
+        worth_s = KAPPA * cost.alpha * self._lengths.mean_output / backlog.weight
+        lonely_s = arrivals.last_s + arrivals.silence_until_s(worth_s, max(0.0, now_s - arrivals.last_s))
+        return min(must_s, lonely_s, arrivals.quiet_at_s(1.0 / worth_s))
+
+    def _latest_start_s(self, queue: TierQueue, cost: Cost) -> float:
+        oldest, head = queue.oldest(), queue.head()
+        if oldest is None or head is None:
+            return -math.inf
+        alone_s = cost.beta * head.target + self._remaining(head) * cost.at(0, self._window.window, 0)
+        hold_end_s = oldest.arrival_s + queue.plan.max_hold_s
+        return min(hold_end_s, head.deadline_s - self._plan.margin_s - alone_s)
+
+    def _admit(self, slots: int, now_s: float, answers: list[Answer]) -> None:
+        """Free slots go to the first in order, as far as their memory reaches."""
+        backlog, cost = self._backlog, self._latency.cost
+        self._shed_late(now_s, answers)
+        finish_s = due_by_s = -math.inf
+        if cost is not None and self._lengths.seen and self._plan.mode is not Mode.FIXED:
+            typical_s = cost.beta * self._lengths.mean_prompt + self._lengths.remaining(0, 0.5) * cost.at(0, slots, 0)
+            finish_s = now_s + typical_s
+            due_by_s = now_s + 2.0 * typical_s + self._plan.margin_s
+        while (free := slots - len(self._running)) > 0 and backlog.n:
+            batch = backlog.take(free, finish_s, due_by_s, self._fits)
+            for entry in batch:
+                if finish_s > self._limit_s(entry) and not entry.started:
+                    answers.append(self._end(entry, Outcome.SHED, now_s))
+                else:
+                    self._join(entry)
+            if not batch:
+                break
+
+    def _preempt(self, preempted: list[Entry]) -> None:
+        """A preempting tier takes the slot of a strictly lower one: of the lowest the newest, never of the immune."""
+        if not self._plan.priority:
+            return
+        for queue in self._backlog.queues:
+            while queue.plan.preempts and queue.n:
+                entry = queue.head() or queue.late_head()
+                victim = self._victim(queue.plan.index)
+                if entry is None or victim is None:
+                    return
+                self._pause(victim, preempted)
+                if not self._fits(entry):
+                    self._evict(victim)
+                    if not self._fits(entry):
+                        continue
+                self._backlog.remove(entry, RUNNING)
+                self._join(entry)
+
+    def _victim(self, tier_index: int) -> Entry | None:
+        lower = [e for e in self._running if e.tier.index > tier_index and e.preemptions < IMMUNE_AFTER]
+        return max(lower, key=lambda entry: (entry.tier.index, entry.seq), default=None)
+
+    def _iterate(self, preempted: list[Entry], now_s: float) -> Step:
+        """Says who works, and books everybody's time."""
+        plan, cost = self._plan, self._latency.cost
+        if not plan.dynamic or plan.mode is Mode.FIXED or cost is None or not self._lengths.seen:
+            shares = self._everybody()
+        else:
+            shares = compose(self._running, now_s, cost, self._remaining, self._bounds(cost, now_s))
+        self._shares = shares
+        self._clock.start(now_s)
+        self._steps += 1
+        working = {share.entry.seq for share in shares}
+        work = []
+        for share in shares:
+            entry = share.entry
+            if not entry.started:
+                self._clock.leave(entry, now_s)
+                entry.start(now_s)
+            work.append(Work(entry.request, share.prefill, not share.prefill))
+        for entry in self._running:
+            if entry.started:
+                entry.work(entry.seq in working, now_s)
+        for entry in preempted:
+            entry.work(False, now_s)
+        self._running_hard_s = min([entry.hard_s for entry in self._running])
+        evicted, self._evicted = self._evicted, []
+        return Step(
+            self._steps,
+            tuple(work),
+            tuple(entry.request for entry in preempted if entry.state is QUEUED),
+            len(shares) if plan.dynamic else self._window.window,
+            tuple(entry.request for entry in evicted),
+        )
+
+    def _everybody(self) -> list[Share]:
+        """Without a policy: all decode, and all prompts are prefilled, as far as the token budget reaches."""
+        tokens: float = math.inf if self._plan.token_budget is None else self._plan.token_budget
+        shares = []
+        for entry in self._running:
+            wanted = entry.target - entry.prefilled
+            chunk = int(min(wanted, max(tokens, 1.0))) if wanted > 0 else 0
+            if tokens < 1.0:
+                break
+            shares.append(Share(entry, chunk))
+            tokens -= chunk or 1
+        return shares
+
+    # -- what the policy asks for
+
+    def _bounds(self, cost: Cost, now_s: float) -> Bounds:
+        plan = self._plan
+        inter_token_s = math.inf
+        if plan.inter_token_sla_s is not None:
+            inter_token_s = plan.inter_token_sla_s * (1.0 - plan.margin)
+        return Bounds(
+            margin_s=plan.margin_s,
+            least_sequences=self._least,
+            prefill_rate=1.1 * self._arrivals.rate_per_s(now_s) * self._lengths.mean_prompt,
+            inter_token_s=inter_token_s,
+            tokens=math.inf if plan.token_budget is None else plan.token_budget,
+        )
+
+    def _remaining(self, entry: Entry) -> float:
+        """Tokens that it may still produce."""
+        lengths = self._tier_lengths.get(entry.tier.name)
+        if lengths is None or lengths.seen < ENOUGH_ENDED:
+            lengths = self._lengths
+        most = entry.request.max_output_tokens - entry.generated
+        return max(1.0, min(most, lengths.remaining(entry.generated, QUANTILE)))
+
+    def _fill(self, slots: int) -> int:
+        """W_sat: enough company."""
+        cost, lengths = self._latency.cost, self._lengths
+        return 1 if cost is None else saturation(cost, lengths.mean_prompt, lengths.mean_output, slots)
+
+    def _settle(self, now_s: float) -> int:
+        plan, state, memory, lengths = self._plan, self._window, self._limits.max_batch, self._lengths
+        if plan.mode is Mode.FIXED:
+            state.window = state.cap = plan.idle if memory is None else max(1, min(plan.idle, memory))
+            return state.window
+        cost = self._latency.cost
+        size = settle_iterations(state, plan, cost, lengths, self._arrivals, memory, now_s)
+        if cost is not None and lengths.seen:
+            prompt, output = lengths.mean_prompt, lengths.mean_output
+            self._service_s = cost.per_request(state.cap, prompt, output)
+            least = keeping_up(self._arrivals.rate_per_s(now_s), cost, prompt, output)
+            self._least = state.cap if least is None else min(least, state.cap)
+        return size
+
+    def _patience_s(self, tier: TierPlan) -> float:
+        cost = self._latency.cost
+        if cost is None:
+            return 3.0 * tier.deadline_s
+        lengths = self._lengths
+        whole_s = cost.beta * lengths.mean_prompt + lengths.mean_output * cost.at(0, self._window.window, 0)
+        return tier.deadline_s + 2.0 * whole_s
+
+    def _coefficients(self) -> dict[str, float]:
+        cost = self._latency.cost
+        if cost is None:
+            return {}
+        known = {"alpha": cost.alpha, "beta": cost.beta, "gamma": cost.gamma, "delta": cost.delta}
+        if self._lengths.seen:
+            known |= {"prompt_tokens": self._lengths.mean_prompt, "output_tokens": self._lengths.mean_output}
+        return known
+
+    # -- slots and memory
+
+    def _join(self, entry: Entry) -> None:
+        if not entry.kept:
+            entry.kept = True
+            self._kept[entry.id] = entry
+            self._kv_tokens += entry.tokens
+        self._running.append(entry)
+
+    def _pause(self, victim: Entry, preempted: list[Entry]) -> None:
+        self._running.remove(victim)
+        victim.preemptions += 1
+        preempted.append(victim)
+        self._backlog.put_back(victim)
+
+    def _fits(self, entry: Entry) -> bool:
+        """Whether its memory is there, if need be that of preempted ones which stand behind it."""
+        if entry.kept or self._has_room(entry):
+            return True
+        behind = [e for e in self._kept.values() if e.state is QUEUED and self._stands_behind(e, entry)]
+        behind.sort(key=lambda other: (other.tier.index, other.key), reverse=True)
+        for other in behind:
+            self._evict(other)
+            if self._has_room(entry):
+                return True
+        return False
+
+    def _stands_behind(self, other: Entry, entry: Entry) -> bool:
+        return not self._running or other.tier.index > entry.tier.index or other.key > entry.key
+
+    def _has_room(self, entry: Entry) -> bool:
+        limits = self._limits
+        if limits.max_batch is not None and len(self._kept) >= limits.max_batch:
+            return False
+        return limits.kv_tokens is None or self._kv_tokens + entry.tokens <= limits.kv_tokens
+
+    def _evict(self, entry: Entry) -> None:
+        """Takes a preempted request's memory: what it has is prefilled again when it goes on."""
+        self._release(entry)
+        entry.target = entry.request.prompt_tokens + entry.generated
+        entry.prefilled = 0
+        self._evicted.append(entry)
+
+    def _release(self, entry: Entry) -> None:
+        if entry.kept:
+            entry.kept = False
+            del self._kept[entry.id]
+            self._kv_tokens -= entry.tokens
+
+    def _end(self, entry: Entry, outcome: Outcome, ended_s: float) -> Answer:
+        self._release(entry)
+        return super()._end(entry, outcome, ended_s)
+
+    # -- the engine's report
+
+    def finished(self, report: StepReport, now_s: float) -> tuple[Answer, ...]:
+        """Takes in what an iteration did. A step that this scheduler did not start only teaches the latency model."""
+        seconds = report.ended_s - report.started_s
+        own = self._clock.running and report.step.number == self._steps
+        prefill = decoding = kv = 0
+        for work in report.step.work:
+            prefill += work.prefill_tokens
+            decoding += work.decode
+        if own:
+            kv = sum([share.entry.prefilled + share.prefill + share.entry.generated for share in self._shares])
+        else:
+            kv = prefill
+        if not report.failed:
+            self._latency.learn(prefill, decoding, kv, seconds)
+        if not own:
+            return ()
+        self._clock.end(report.ended_s)
+        self._count_iteration(prefill, decoding, kv, seconds, now_s)
+        return tuple(self._advance(report))
+
+    def _advance(self, report: StepReport) -> list[Answer]:
+        answers = []
+        ended_s, completed, failed = report.ended_s, report.completed, report.failed
+        for share in self._shares:
+            entry = share.entry
+            if entry.state is not RUNNING:
+                continue
+            if entry.id in failed:
+                answers.append(self._end(entry, Outcome.ERROR, ended_s))
+                continue
+            entry.prefilled += share.prefill
+            if entry.prefilled >= entry.target:
+                entry.generated += 1
+            if entry.id in completed:
+                self._learn_length(entry)
+                outcome = Outcome.OK if ended_s <= entry.deadline_s else Outcome.LATE
+                answers.append(self._end(entry, outcome, ended_s))
+        self._shares = []
+        return answers
+
+    def _learn_length(self, entry: Entry) -> None:
+        prompt, output = entry.request.prompt_tokens, max(1, entry.generated)
+        self._lengths.learn(prompt, output)
+        own = self._tier_lengths.get(entry.tier.name)
+        if own is None:
+            own = self._tier_lengths[entry.tier.name] = OutputLengths()
+        own.learn(prompt, output)
+
+    def _count_iteration(self, prefill: int, decoding: int, kv: int, seconds: float, now_s: float) -> None:
+        cost = self._latency.cost
+        if cost is None:
+            return
+        saturated = self._fill(self._plan.idle)
+        ideal_s = cost.beta * prefill + (cost.gamma + cost.alpha / saturated) * decoding + cost.delta * kv
+        self._count_work(ideal_s, seconds, now_s)
