@@ -26,7 +26,7 @@ from results_file import keep
 from gpu_worker.config import parse
 from gpu_worker.engines.interface import Prepared, Progress, StepResult, Task
 from gpu_worker.scheduling import EngineLimits, create
-from gpu_worker.server.worker import Worker
+from gpu_worker.server import worker
 from tailkeeper.api.enums import Mode
 from tailkeeper.api.policy import PolicySpec
 from tailkeeper.api.resolve import initial_settings, resolve_all
@@ -78,19 +78,14 @@ class Trivial:
 
 def serve(arguments: Sequence[str], profile: str | None) -> None:
     """The worker's process."""
-
-    async def run() -> None:
-        worker = Worker(parse(arguments), Trivial(), create)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
-        await worker.run()
-
+    config = parse(arguments)
     if profile is None:
-        uvloop.run(run())
+        uvloop.run(worker.serve(config, Trivial(), create))
         return
     import cProfile
 
     profiler = cProfile.Profile()
-    profiler.runcall(lambda: uvloop.run(run()))
+    profiler.runcall(lambda: uvloop.run(worker.serve(config, Trivial(), create)))
     profiler.dump_stats(profile)
 
 

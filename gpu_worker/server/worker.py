@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -188,6 +189,15 @@ class Worker:
             if http.calls or self._loop.in_flight:
                 quiet_since_s = self._clock()
             await asyncio.sleep(0.02)
+
+
+async def serve(config: WorkerConfig, engine: EmbeddingEngine, make_scheduler: MakeScheduler) -> None:
+    """One worker until SIGTERM or SIGINT, and its drain. Further signals change nothing."""
+    worker = Worker(config, engine, make_scheduler)
+    events = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        events.add_signal_handler(number, worker.stop)
+    await worker.run()
 
 
 async def _reload(keys: api_keys.ApiKeys) -> None:
