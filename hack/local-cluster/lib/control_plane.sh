@@ -42,18 +42,16 @@ ensure_containerd() {
 }
 
 ensure_kubelet() {
-  ensure kubelet "$CLUSTER/kubelet.yaml $CLUSTER/kubelet.kubeconfig $PKI/ca.crt" "$BIN/kubelet" \
+  ensure kubelet "$CLUSTER/kubelet.yaml $CLUSTER/kubelet.kubeconfig $PKI/kubelet.crt" "$BIN/kubelet" \
     --config "$CLUSTER/kubelet.yaml" --kubeconfig "$CLUSTER/kubelet.kubeconfig" --hostname-override local \
-    --root-dir "$CLUSTER/kubelet" --node-ip "$NODE_IP" \
-    --tls-cert-file "$PKI/kubelet.crt" --tls-private-key-file "$PKI/kubelet.key"
+    --root-dir "$CLUSTER/kubelet" --node-ip "$NODE_IP"
 }
 
 api_is_ready() { kubectl get --raw /readyz; }
 
-# What etcd remembers of the node may be from before a restart: only a lease renewed since then tells of this kubelet.
+# What etcd remembers of the node may be from before a restart, so the kubelet is asked itself as well: through the API
+# server, as `kubectl logs` and `exec` do. It knows no pods before it has heard from the API server.
 node_is_ready() {
-  local renewed
-  renewed=$(kubectl get lease local --namespace kube-node-lease --output 'jsonpath={.spec.renewTime}') &&
-    [ "$(date --date "$renewed" +%s)" -ge "$1" ] &&
-    [ "$(kubectl get node local --output 'jsonpath={.status.conditions[?(@.type=="Ready")].status}')" = True ]
+  [ "$(kubectl get node local --output 'jsonpath={.status.conditions[?(@.type=="Ready")].status}')" = True ] &&
+    kubectl get --raw /api/v1/nodes/local/proxy/pods | grep '"uid"' >/dev/null
 }

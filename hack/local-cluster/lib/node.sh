@@ -85,6 +85,8 @@ write_kubelet_config() {
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: $NODE_IP
+tlsCertFile: $PKI/kubelet.crt
+tlsPrivateKeyFile: $PKI/kubelet.key
 containerRuntimeEndpoint: unix://$CONTAINERD_SOCKET
 cgroupDriver: cgroupfs
 failCgroupV1: false        # 1.35 otherwise refuses a machine with cgroup v1

@@ -2,7 +2,7 @@
 # table itself is asked. One of ours has our program as its first word and names a path in $CLUSTER in a later one.
 # shellcheck shell=bash
 
-STARTED=()   # names of the daemons that this run started
+DAEMONS_STARTED=()   # names of the daemons that this run started
 
 # processes: a line for each process of this machine: "ours" or "other", its number, its first word.
 processes() {
@@ -34,7 +34,7 @@ ensure() {
   [ ! -f "$CLUSTER/log/$name.log" ] || mv -f "$CLUSTER/log/$name.log" "$CLUSTER/log/$name.log.1"
   echo "$sum" >"$CLUSTER/run/$name"
   setsid nohup "$@" </dev/null >"$CLUSTER/log/$name.log" 2>&1 9>&- &
-  STARTED+=("$name")
+  DAEMONS_STARTED+=("$name")
 }
 
 # stop_program PROGRAM...: ends the processes and waits; those that do not end within 5 s are killed.
