@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,7 @@ async def running_worker(
     engine: ScriptedEngine | None = None,
     scheduler: MakeScheduler = create,
     settings: str | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Running]:
     """A ready worker; stopped afterwards, at once when it was not stopped before."""
     file = folder / "settings.json"
@@ -111,7 +112,9 @@ async def running_worker(
         *("--host", "127.0.0.1", "--endpoint-delay-seconds", "0", *flags),
     ]
     engine = engine or ScriptedEngine()
-    worker = Worker(parse(arguments, {"POD_NAME": "chat-minilm-0", "POD_UID": "uid-0"}), engine, scheduler)
+    worker = Worker(
+        parse(arguments, {"POD_NAME": "chat-minilm-0", "POD_UID": "uid-0"}), engine, scheduler, environment or {}
+    )
     running = Running(worker, engine, http_port, metrics_port, file)
     try:
         await running.until_ready()
