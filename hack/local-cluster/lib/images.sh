@@ -113,11 +113,18 @@ pip_conf() {
   [ ! -f $certificates ] || echo "cert = $certificates"
 }
 
+# Each build leaves the layers of the one before it. From time to time they go, and the next build starts from nothing.
+tidy_storage() {
+  buildah rm --all   # of builds that were killed; the lock says that none runs
+  [ "$(buildah images --all --quiet | wc -l)" -lt 400 ] || buildah rmi --prune
+}
+
 build_project_image() { # IMAGE DOCKERFILE FINGERPRINT [BUILD OPTION...]
   local image=$1 dockerfile=$2 fingerprint=$3
   shift 3
+  tidy_storage
   (umask 077; pip_conf >"$IMAGES/pip.conf")
-  buildah bud --layers --pull-never --tag "$image" --file "$REPOSITORY/$dockerfile" --secret "id=pip.conf,src=$IMAGES/pip.conf" \
+  buildah bud --layers --force-rm --pull-never --tag "$image" --file "$REPOSITORY/$dockerfile" --secret "id=pip.conf,src=$IMAGES/pip.conf" \
     --volume /etc/ssl/certs:/etc/ssl/certs:ro "$@" "$REPOSITORY"
   store "$image" "$fingerprint"
 }
