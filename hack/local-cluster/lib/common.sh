@@ -63,7 +63,8 @@ run_logged() {
 
 in_folder() { cd "$1" && "${@:2}"; }
 
-# in_background NAME "what is done" COMMAND...: the same beside the other steps; its output goes to a log.
+# in_background NAME "what is done" COMMAND...: the same beside the other steps; its output goes to a log, and its line is
+# printed by await_background, so that it does not fall into that of another step.
 declare -A BACKGROUND=()
 in_background() {
   local name=$1 what=$2
@@ -71,7 +72,7 @@ in_background() {
   (
     started=$EPOCHREALTIME
     run_logged "$LOGS/$name.log" "$@"
-    printf '  %-66s%7s s\n' "$what" "$(seconds_since "$started")"
+    printf '  %-66s%7s s\n' "$what" "$(seconds_since "$started")" >"$LOGS/$name.done"
   ) &
   BACKGROUND[$name]=$!
 }
@@ -79,7 +80,7 @@ in_background() {
 await_background() {
   local name failed=0
   for name in "${!BACKGROUND[@]}"; do
-    wait "${BACKGROUND[$name]}" || failed=1
+    wait "${BACKGROUND[$name]}" && cat "$LOGS/$name.done" || failed=1
   done
   BACKGROUND=()
   [ $failed -eq 0 ] || die "a preparation failed"
