@@ -1,6 +1,6 @@
 """The worker's HTTP path alone: a trivial engine, so that everything measured is the server's own.
 
-    python benchmarks/worker_http.py [--seconds 10] [--connections 64] [--profile FILE] [--keep]
+    python -m benchmarks.worker_http [--seconds 10] [--connections 64] [--profile FILE] [--keep]
 
 Starts a worker (real HTTP server, loop, scheduler, metrics; vectors of 8 numbers made of nothing) in a process of its
 own and drives it over loopback from this one, first as fast as it goes (closed loop), then with Poisson arrivals at
@@ -21,8 +21,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import uvloop
-from results_file import keep
 
+from benchmarks.results_file import keep
 from gpu_worker.config import parse
 from gpu_worker.engines.interface import Prepared, Progress, StepResult, Task
 from gpu_worker.scheduling import EngineLimits, create
@@ -264,7 +264,7 @@ def main() -> None:
             os.kill(child, signal.SIGTERM)
             os.waitpid(child, 0)
     if options.keep:
-        keep("worker-http", f"python benchmarks/worker_http.py --seconds {options.seconds:g} --keep", figures)
+        keep("worker-http", f"python -m benchmarks.worker_http --seconds {options.seconds:g} --keep", figures)
     else:
         print(json.dumps(figures, indent=2))
 

@@ -1,5 +1,6 @@
 """How a call fails: one exception with an HTTP status, rendered in the shape of whichever API was called."""
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -57,7 +58,7 @@ class ApiError(Exception):
         OpenAI's clients know not to try again."""
         headers: Headers = []
         if self.retry_after_s is not None:
-            headers.append((b"retry-after", str(max(1, round(self.retry_after_s + 0.5))).encode()))
+            headers.append((b"retry-after", str(max(1, math.ceil(self.retry_after_s))).encode()))
         if self.status == 500 or self.code is Code.EXPIRED:
             headers.append((b"x-should-retry", b"false"))
         if self.status == 401:

@@ -69,6 +69,11 @@ class HttpServer(uvicorn.Server):
             await self._task
 
     @property
+    def connections(self) -> int:
+        """Connections that are open, idle ones too."""
+        return len(self.server_state.connections)
+
+    @property
     def calls(self) -> int:
         """Calls that are not answered yet."""
         return len(self.server_state.tasks)

@@ -168,9 +168,9 @@ class Worker:
         for door in self._doors:
             door.draining = True
         log.info("draining: %d requests in flight", self._loop.in_flight)
-        if welcome and self._config.endpoint_delay_s > 0:
+        if welcome:
             await asyncio.sleep(self._config.endpoint_delay_s)
-            await self._quiet(http, (self._clock() + until_s) / 2)
+        await self._quiet(http, (self._clock() + until_s) / 2)
         left_s = until_s - self._clock()
         closing = asyncio.create_task(http.close(left_s + ABANDON_S))
         await asyncio.wait([closing], timeout=left_s)
@@ -182,10 +182,10 @@ class Worker:
         log.info("drained in %.1f s", self._clock() - begun_s)
 
     async def _quiet(self, http: HttpServer, until_s: float) -> None:
-        """Returns when no call has been in flight for a moment, or time is up. A call that comes on a connection at the
-        moment when it is closed would see a reset."""
+        """Returns when every client has left or none has called for a moment, or time is up. Connections outlive the
+        endpoint that they were made to; a call that comes at the moment when its connection is closed sees a reset."""
         quiet_since_s = self._clock()
-        while self._clock() < until_s and self._clock() - quiet_since_s < QUIET_S:
+        while http.connections and self._clock() < until_s and self._clock() - quiet_since_s < QUIET_S:
             if http.calls or self._loop.in_flight:
                 quiet_since_s = self._clock()
             await asyncio.sleep(0.02)

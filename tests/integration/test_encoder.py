@@ -1,0 +1,155 @@
+"""The encoder engine against sentence-transformers, on small models of its own with every pooling there is."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from transformers import BertConfig, BertModel
+
+from gpu_worker.engines.encoder import Encoder
+from gpu_worker.engines.interface import InputError, LoadError, Task, Vector
+from tests.integration.worker_process import MINILM
+
+TOLERANCE = 1e-5
+TEXTS = [
+    "one",
+    "two words",
+    "Three Words Here",
+    "x " * 60,
+    "ends. With, punctuation!",
+    *("w " * n for n in range(1, 20)),
+]
+
+
+def small_model(folder: Path, pooling: object, normalise: bool, safetensors: bool = True) -> Path:
+    """A BERT of two layers with random weights and MiniLM's tokenizer, in the layout of sentence-transformers."""
+    torch.manual_seed(7)
+    config = BertConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, max_position_embeddings=64
+    )
+    model = BertModel(config).eval()
+    if safetensors:
+        model.save_pretrained(folder)
+    else:
+        folder.mkdir(exist_ok=True)
+        config.save_pretrained(folder)
+        torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
+        shutil.copy(MINILM / name, folder / name)
+    types = ["Transformer", "Pooling", *(["Normalize"] if normalise else [])]
+    paths = ["", "1_Pooling", "2_Normalize"]
+    modules = [
+        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for index, (kind, path) in enumerate(zip(types, paths, strict=False))
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 48, "do_lower_case": False}))
+    (folder / "1_Pooling").mkdir()
+    described = {"word_embedding_dimension": 32, "pooling_mode": pooling}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(described))
+    return folder
+
+
+def loaded(folder: Path) -> Encoder:
+    encoder = Encoder(str(folder), device="cpu", threads=1)
+    encoder.load(lambda share, what: None)
+    return encoder
+
+
+def embed(encoder: Encoder, texts: Sequence[str]) -> list[Vector]:
+    prepared = [encoder.text(text, truncate=True) for text in texts]
+    result = encoder.step([Task(str(index), given.content, given.tokens) for index, given in enumerate(prepared)], ())
+    assert result.completed == {str(index) for index in range(len(texts))}
+    return [result.outputs[str(index)] for index in range(len(texts))]
+
+
+def furthest(ours: Sequence[Vector], theirs: Sequence[Vector]) -> float:
+    return max(float(np.abs(one - other).max()) for one, other in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("pooling", "normalise"),
+    [
+        ("mean", True),
+        ("mean", False),
+        ("cls", True),
+        ("max", False),
+        ("mean_sqrt_len_tokens", True),
+        ("lasttoken", False),
+        (["cls", "mean"], True),
+    ],
+)
+def test_every_pooling_equals_the_reference_library_one_text_at_a_time(
+    tmp_path: Path, pooling: object, normalise: bool
+) -> None:
+    folder = small_model(tmp_path / "model", pooling, normalise)
+    reference = SentenceTransformer(str(folder), device="cpu")
+    theirs = [reference.encode([text])[0] for text in TEXTS]
+    encoder = loaded(folder)
+    assert encoder.dimensions == theirs[0].shape[0]
+    assert furthest(embed(encoder, TEXTS), theirs) < TOLERANCE
+
+
+def test_batch_mates_do_not_matter(tmp_path: Path) -> None:
+    encoder = loaded(small_model(tmp_path / "model", "mean", normalise=True))
+    alone = [embed(encoder, [text])[0] for text in TEXTS]
+    for order in (TEXTS, TEXTS[::-1]):
+        together = dict(zip(order, embed(encoder, order), strict=True))
+        assert furthest([together[text] for text in TEXTS], alone) < TOLERANCE
+
+
+def test_weights_in_torchs_own_format_are_read_too(tmp_path: Path) -> None:
+    ours = embed(loaded(small_model(tmp_path / "a", "mean", True, safetensors=False)), TEXTS)
+    theirs = embed(loaded(small_model(tmp_path / "b", "mean", True)), TEXTS)
+    assert furthest(ours, theirs) == 0
+
+
+def test_long_texts_are_cut_where_the_config_says_or_refused(tmp_path: Path) -> None:
+    encoder = loaded(small_model(tmp_path / "model", "mean", True))
+    long = "word " * 100
+    cut = encoder.text(long, truncate=True)
+    assert (cut.tokens, cut.truncated, encoder.max_tokens) == (48, True, 48)
+    fits = encoder.text("word " * 46, truncate=False)
+    assert (fits.tokens, fits.truncated) == (48, False)
+    with pytest.raises(InputError, match="longer than this model's 48 tokens"):
+        encoder.text(long, truncate=False)
+
+
+def test_token_ids_are_checked_before_they_join_a_batch(tmp_path: Path) -> None:
+    encoder = loaded(small_model(tmp_path / "model", "mean", True))
+    assert encoder.tokens([101, 2023, 102]).tokens == 3
+    for bad, says in (([30_522], "vocabulary"), ([-1], "vocabulary"), ([1] * 49, "49 tokens")):
+        with pytest.raises(InputError, match=says):
+            encoder.tokens(bad)
+
+
+def test_a_folder_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
+    folder = small_model(tmp_path / "model", "mean", True)
+    (folder / "model.safetensors").write_bytes(b"not weights")
+    with pytest.raises(LoadError, match="model"):
+        loaded(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(LoadError, match="model"):
+        loaded(folder)
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(LoadError, match=r"tokenizer\.json is missing"):
+        loaded(folder)
+
+
+def test_a_device_that_is_not_there_is_said(tmp_path: Path) -> None:
+    folder = small_model(tmp_path / "model", "mean", True)
+    if torch.cuda.is_available():
+        Encoder(str(folder), device="cuda").load(lambda share, what: None)
+        return
+    with pytest.raises(LoadError, match="offers no CUDA device"):
+        Encoder(str(folder), device="cuda").load(lambda share, what: None)
+
+
+def test_a_warm_up_runs_any_batch(tmp_path: Path) -> None:
+    encoder = loaded(small_model(tmp_path / "model", "mean", True))
+    assert [encoder.warm_up(batch) for batch in (1, 8)] == [16, 16]
