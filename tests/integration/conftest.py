@@ -69,6 +69,15 @@ def field(operator_role: ControlPlane, controllers: ControlPlane, namespace: str
     field.client.close()
 
 
+@pytest.fixture(scope="module")
+def operator(
+    operator_role: ControlPlane, controllers: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OperatorProcess]:
+    """One operator for all namespaces and all tests of a file."""
+    with running(OperatorProcess(operator_role, tmp_path_factory.mktemp("operator"))) as operator:
+        yield operator
+
+
 @pytest.fixture
 def operate(field: Field, tmp_path: Path) -> Iterator[Callable[..., OperatorProcess]]:
     """Starts operators for the test's namespace (more flags may follow) and ends them with the test."""

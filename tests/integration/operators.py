@@ -246,13 +246,14 @@ def writes_of_operator(plane: ControlPlane, namespace: str | None = None) -> lis
     return found
 
 
-def refusals_of_operator(plane: ControlPlane) -> list[str]:
-    """What the operator's role did not allow."""
+def refusals_of_operator(plane: ControlPlane, namespace: str) -> list[str]:
+    """What the operator's role did not allow in a namespace."""
     return [
         f"{entry['verb']} {entry['requestURI']}"
         for entry in map(json.loads, plane.audit_log.read_text().splitlines())
         if entry["user"]["username"] == f"system:serviceaccount:{HOME}:tailkeeper"
         and entry["responseStatus"]["code"] == 403
+        and entry.get("objectRef", {}).get("namespace") == namespace
     ]
 
 

@@ -4,8 +4,7 @@ from tailkeeper.reconcile.kinds import CONFIG_MAP, DEPLOYMENT, DISRUPTION_BUDGET
 from tests.integration.operators import eventually
 
 
-def test_an_edited_deployment_is_put_back_and_said(field, operate) -> None:
-    operate()
+def test_an_edited_deployment_is_put_back_and_said(field, operator) -> None:
     field.apply()
     eventually(field.has)
     wanted = field.template()
@@ -17,8 +16,7 @@ def test_an_edited_deployment_is_put_back_and_said(field, operate) -> None:
     eventually(lambda: field.events("Repaired"))
 
 
-def test_what_others_add_stays(field, operate) -> None:
-    operate()
+def test_what_others_add_stays(field, operator) -> None:
     field.apply()
     eventually(field.has)
     field.edit(DEPLOYMENT, {"metadata": {"annotations": {"mesh": "on"}}, "spec": {"paused": False}})
@@ -33,8 +31,7 @@ def test_what_others_add_stays(field, operate) -> None:
     assert field.get(SERVICE)["spec"]["sessionAffinity"] == "ClientIP"
 
 
-def test_a_deleted_service_comes_back(field, operate) -> None:
-    operate()
+def test_a_deleted_service_comes_back(field, operator) -> None:
     field.apply()
     eventually(field.has)
     before = field.get(SERVICE)["metadata"]["uid"]
@@ -44,8 +41,7 @@ def test_a_deleted_service_comes_back(field, operate) -> None:
     assert event["message"] == "Service chat-small was deleted: made anew"
 
 
-def test_fields_of_every_depth_are_put_back(field, operate) -> None:
-    operate()
+def test_fields_of_every_depth_are_put_back(field, operator) -> None:
     field.apply()
     eventually(field.has)
     role = field.get(ROLE)["rules"]
@@ -58,8 +54,7 @@ def test_fields_of_every_depth_are_put_back(field, operate) -> None:
     eventually(lambda: field.get(DEPLOYMENT)["metadata"]["labels"]["tailkeeper.dev/model-instance"] == "small")
 
 
-def test_an_object_that_lost_our_label_is_found_and_labelled_again(field, operate) -> None:
-    operate()
+def test_an_object_that_lost_our_label_is_found_and_labelled_again(field, operator) -> None:
     field.apply()
     eventually(field.has)
     before = field.get(SERVICE)["metadata"]["uid"]
@@ -70,8 +65,7 @@ def test_an_object_that_lost_our_label_is_found_and_labelled_again(field, operat
     eventually(lambda: field.get(SERVICE)["spec"]["selector"].get("tailkeeper.dev/policy") == "chat")
 
 
-def test_an_edited_settings_document_is_overruled_by_a_newer_generation(field, operate) -> None:
-    operate()
+def test_an_edited_settings_document_is_overruled_by_a_newer_generation(field, operator) -> None:
     field.apply(annotations={"tailkeeper.dev/set.small": "ceiling=8"})
     eventually(lambda: field.settings().get("ceiling") == 8)
     eventually(lambda: field.instance().get("effective"))
@@ -80,8 +74,7 @@ def test_an_edited_settings_document_is_overruled_by_a_newer_generation(field, o
     assert settings["ceiling"] == 8
 
 
-def test_a_deleted_settings_map_comes_back_with_its_levers_and_a_newer_generation(field, operate) -> None:
-    operate()
+def test_a_deleted_settings_map_comes_back_with_its_levers_and_a_newer_generation(field, operator) -> None:
     field.apply(annotations={"tailkeeper.dev/set.small": "ceiling=8"})
     eventually(lambda: field.settings().get("ceiling") == 8)
     eventually(lambda: field.instance().get("effective"))

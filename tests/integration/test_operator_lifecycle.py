@@ -6,8 +6,7 @@ from tailkeeper.reconcile.kinds import CONFIG_MAP, DEPLOYMENT, OWNED, POLICY, SE
 from tests.integration.operators import eventually, one_instance, ready_status, refusals_of_operator
 
 
-def test_a_policy_becomes_all_of_its_objects_and_says_how_it_is(field, operate) -> None:
-    operate()
+def test_a_policy_becomes_all_of_its_objects_and_says_how_it_is(field, operator) -> None:
     field.apply()
     eventually(field.has)
     assert field.condition("Accepted")["status"] == "True"
@@ -21,11 +20,10 @@ def test_a_policy_becomes_all_of_its_objects_and_says_how_it_is(field, operate) 
         assert item["metadata"]["ownerReferences"][0].get("blockOwnerDeletion") is None
     assert "finalizers" not in field.get(POLICY, "chat")["metadata"]
     eventually(lambda: field.events("SettingsWritten"))
-    assert not refusals_of_operator(field.plane)
+    assert not refusals_of_operator(field.plane, field.namespace)
 
 
-def test_ready_follows_the_pods(field, operate) -> None:
-    operate()
+def test_ready_follows_the_pods(field, operator) -> None:
     field.apply()
     field.set_pods(ready_status())
     eventually(lambda: field.condition("Ready").get("status") == "True")
@@ -34,8 +32,7 @@ def test_ready_follows_the_pods(field, operate) -> None:
     eventually(lambda: field.events("InstanceReady"))
 
 
-def test_settings_change_without_touching_the_pods(field, operate) -> None:
-    operate()
+def test_settings_change_without_touching_the_pods(field, operator) -> None:
     field.apply()
     eventually(field.has)
     before = field.get(DEPLOYMENT)
@@ -47,8 +44,7 @@ def test_settings_change_without_touching_the_pods(field, operate) -> None:
     assert field.get(DEPLOYMENT)["metadata"]["generation"] == before["metadata"]["generation"]
 
 
-def test_what_users_set_on_pods_rolls_them(field, operate) -> None:
-    operate()
+def test_what_users_set_on_pods_rolls_them(field, operator) -> None:
     field.apply()
     eventually(field.has)
     model = {"name": "minilm", "engine": "encoder", "path": "/models/other"}
@@ -59,8 +55,7 @@ def test_what_users_set_on_pods_rolls_them(field, operate) -> None:
     assert "--model-path=/models/other" in worker["args"]
 
 
-def test_instances_come_and_go_one_by_one(field, operate) -> None:
-    operate()
+def test_instances_come_and_go_one_by_one(field, operator) -> None:
     (small,) = one_instance()["instances"]
     field.apply(spec={"instances": [small, {**small, "name": "large"}]})
     eventually(lambda: field.has("chat", "small", "large"))
@@ -71,19 +66,7 @@ def test_instances_come_and_go_one_by_one(field, operate) -> None:
     eventually(lambda: [i["name"] for i in field.get(POLICY, "chat")["status"]["instances"]] == ["small"])
 
 
-def test_a_deleted_policy_takes_everything_with_it_although_no_operator_runs(field, operate) -> None:
-    """Case O4: after `helm uninstall` nothing may stand in the way of `kubectl delete`."""
-    operator = operate()
-    field.apply()
-    eventually(field.has)
-    operator.stop()
-    field.delete(POLICY, "chat")
-    assert field.get(POLICY, "chat") is None
-    eventually(lambda: not field.ours(), within_s=60)  # the collector learns of new kinds every 30 s
-
-
-def test_a_deleted_policy_is_not_fought_by_the_operator(field, operate) -> None:
-    operator = operate()
+def test_a_deleted_policy_is_not_fought_by_the_operator(field, operator) -> None:
     field.apply()
     eventually(field.has)
     field.delete(POLICY, "chat")
@@ -92,8 +75,7 @@ def test_a_deleted_policy_is_not_fought_by_the_operator(field, operate) -> None:
     assert not field.ours()
 
 
-def test_scale_that_is_handed_over_to_an_autoscaler_stays_as_it_is(field, operate) -> None:
-    operate()
+def test_scale_that_is_handed_over_to_an_autoscaler_stays_as_it_is(field, operator) -> None:
     field.apply(spec=one_instance(replicas=3))
     eventually(field.has)
     spec = one_instance()
@@ -106,8 +88,7 @@ def test_scale_that_is_handed_over_to_an_autoscaler_stays_as_it_is(field, operat
     assert field.get(DEPLOYMENT)["spec"]["replicas"] == 5
 
 
-def test_a_manual_value_is_a_move_that_everybody_can_see(field, operate) -> None:
-    operate()
+def test_a_manual_value_is_a_move_that_everybody_can_see(field, operator) -> None:
     field.apply()
     eventually(field.has)
     field.apply(annotations={"tailkeeper.dev/set.small": "ceiling=4,margin=20"})
@@ -120,8 +101,7 @@ def test_a_manual_value_is_a_move_that_everybody_can_see(field, operate) -> None
     assert "ceiling 64 → 4" in event["message"]
 
 
-def test_a_manual_value_that_makes_no_sense_is_said_and_changes_nothing(field, operate) -> None:
-    operate()
+def test_a_manual_value_that_makes_no_sense_is_said_and_changes_nothing(field, operator) -> None:
     field.apply()
     eventually(field.has)
     field.apply(annotations={"tailkeeper.dev/set.small": "ceiling=9999"})
@@ -134,8 +114,7 @@ def test_a_manual_value_that_makes_no_sense_is_said_and_changes_nothing(field, o
     eventually(lambda: field.condition("Accepted")["reason"] == "Valid")
 
 
-def test_workers_without_a_token_have_their_mounted_file_refreshed_by_a_touch(field, operate) -> None:
-    operate()
+def test_workers_without_a_token_have_their_mounted_file_refreshed_by_a_touch(field, operator) -> None:
     template = {"spec": {"automountServiceAccountToken": False}}
     field.apply(spec=one_instance(template=template))
     (pod,) = field.set_pods(ready_status())
@@ -151,8 +130,7 @@ def test_workers_without_a_token_have_their_mounted_file_refreshed_by_a_touch(fi
     assert field.client.get(where).json()["metadata"]["uid"] == pod["metadata"]["uid"]
 
 
-def test_workers_with_a_token_cost_no_write_per_pod(field, operate) -> None:
-    operate()
+def test_workers_with_a_token_cost_no_write_per_pod(field, operator) -> None:
     field.apply()
     (pod,) = field.set_pods(ready_status())
     field.apply(annotations={"tailkeeper.dev/set.small": "ceiling=4"})
@@ -161,33 +139,15 @@ def test_workers_with_a_token_cost_no_write_per_pod(field, operate) -> None:
     assert "annotations" not in field.client.get(where).json()["metadata"]
 
 
-def test_other_namespaces_are_left_alone(field, operate) -> None:
-    other = f"{field.namespace}-other"
-    field.client.post("/api/v1/namespaces", json={"metadata": {"name": other}}).raise_for_status()
-    try:
-        operate()
-        path = POLICY.path(other)
-        policy = {"apiVersion": POLICY.api_version, "kind": POLICY.name, "metadata": {"name": "chat"}}
-        field.client.post(path, json={**policy, "spec": one_instance()}).raise_for_status()
-        field.apply()
-        eventually(field.has)
-        assert field.client.get(SERVICE.path(other)).json()["items"] == []
-        assert "status" not in field.client.get(f"{path}/chat").json()
-    finally:
-        field.client.delete(f"/api/v1/namespaces/{other}").raise_for_status()
-
-
 @pytest.mark.parametrize("strategy", ["SurgeFirst", "DrainFirst"])
-def test_rollout_strategy_reaches_the_deployment(field, operate, strategy: str) -> None:
-    operate()
+def test_rollout_strategy_reaches_the_deployment(field, operator, strategy: str) -> None:
     field.apply(spec={"rolloutStrategy": strategy, **one_instance()})
     eventually(field.has)
     rolling = field.get(DEPLOYMENT)["spec"]["strategy"]["rollingUpdate"]
     assert rolling["maxSurge"] == (1 if strategy == "SurgeFirst" else 0)
 
 
-def test_a_worker_may_list_and_watch_its_own_settings_only(field, operate) -> None:
-    operate()
+def test_a_worker_may_list_and_watch_its_own_settings_only(field, operator) -> None:
     field.apply()
     eventually(field.has)
     worker = field.plane.client(field.plane.service_account_token(field.namespace, "chat-small"))

@@ -2,8 +2,8 @@
 
 import time
 
-from tailkeeper.reconcile.kinds import DEPLOYMENT, POD
-from tests.integration.operators import always, eventually, ready_status, writes_of_operator
+from tailkeeper.reconcile.kinds import DEPLOYMENT, POD, POLICY, SERVICE
+from tests.integration.operators import always, eventually, one_instance, ready_status, writes_of_operator
 
 
 def settle(field) -> None:
@@ -91,11 +91,28 @@ def test_it_stops_quickly_when_asked_and_starts_again_when_killed(field, operate
     eventually(lambda: field.has("second"))
 
 
-def test_two_hundred_policies_at_once(field, operate) -> None:
-    """Far more than one at a time: all become objects, and then there is peace."""
-    operate("--relist-seconds=5")
-    names = [f"p{number}" for number in range(200)]
-    for name in names:
-        field.apply(name)
-    eventually(lambda: len(field.ours()) == 7 * len(names), within_s=120, every_s=1)
-    eventually(lambda: all(field.condition("Accepted", name) for name in names), within_s=30, every_s=1)
+def test_a_deleted_policy_takes_everything_with_it_although_no_operator_runs(field, operate) -> None:
+    """Case O4: after `helm uninstall` nothing may stand in the way of `kubectl delete`."""
+    operator = operate()
+    field.apply()
+    eventually(field.has)
+    operator.stop()
+    field.delete(POLICY, "chat")
+    assert field.get(POLICY, "chat") is None
+    eventually(lambda: not field.ours(), within_s=60)  # the collector learns of new kinds every 30 s
+
+
+def test_other_namespaces_are_left_alone(field, operate) -> None:
+    other = f"{field.namespace}-other"
+    field.client.post("/api/v1/namespaces", json={"metadata": {"name": other}}).raise_for_status()
+    try:
+        operate()
+        path = POLICY.path(other)
+        policy = {"apiVersion": POLICY.api_version, "kind": POLICY.name, "metadata": {"name": "chat"}}
+        field.client.post(path, json={**policy, "spec": one_instance()}).raise_for_status()
+        field.apply()
+        eventually(field.has)
+        assert field.client.get(SERVICE.path(other)).json()["items"] == []
+        assert "status" not in field.client.get(f"{path}/chat").json()
+    finally:
+        field.client.delete(f"/api/v1/namespaces/{other}").raise_for_status()

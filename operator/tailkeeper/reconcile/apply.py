@@ -59,18 +59,25 @@ class Applier:
                 wish["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
             if kind is DEPLOYMENT:
                 await self._hand_over_replicas(live, wish)
-        try:
-            applied = await self._kube.apply(wish)
-        except ApiError as error:
-            if error.status == 409:  # it changed or was replaced since: the next try looks anew
-                await self._look_again(kind, metadata["namespace"], metadata["name"])
-            raise
+        applied = await self._apply(kind, wish, live)
         self._store.put(kind, applied)
         if live is None and expected:
             self._repaired(f"{kind.name} {metadata['name']} was deleted: made anew")
         elif live is not None and same_wish(live, wish):
             self._repaired(f"{kind.name} {metadata['name']} was changed by others: put back")
         return applied
+
+    async def _apply(self, kind: Kind, wish: Manifest, live: Manifest | None) -> Manifest:
+        try:
+            return await self._kube.apply(wish)
+        except ApiError as error:
+            if error.status == 409:  # it changed or was replaced since: the next try looks anew
+                await self._look_again(kind, wish["metadata"]["namespace"], wish["metadata"]["name"])
+            if error.status != 422 or live is None or not same_wish(live, wish):
+                raise
+        # Others put items into our lists that do not go with ours (a second port called http): lists become ours whole.
+        await self._kube.overwrite(wish)
+        return await self._kube.apply(wish)
 
     async def remove(self, kind: Kind, live: Manifest) -> None:
         """Deletes an object of this policy."""

@@ -29,16 +29,22 @@ class Access:
 class ApiError(Exception):
     """An answer other than success, or none at all (status 0)."""
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    def __init__(self, status: int, reason: str, message: str, causes: frozenset[str] = frozenset()) -> None:
         super().__init__(f"{status} {reason}: {message}")
         self.status = status
         self.reason = reason
         self.message = message
+        self.causes = causes
 
     @property
     def refused(self) -> bool:
         """The server understood and said no; trying the same again needs something else to change first."""
         return self.status in (400, 403, 405, 413, 422)
+
+    @property
+    def namespace_ends(self) -> bool:
+        """The whole namespace is being deleted; nothing new can be made in it."""
+        return "NamespaceTerminating" in self.causes
 
 
 class Kube:
@@ -85,6 +91,19 @@ class Kube:
             params={"fieldManager": manager, "force": "true"},
             body=manifest,
             content_type="application/apply-patch+yaml",  # JSON is YAML
+        )
+
+    async def overwrite(self, manifest: Manifest) -> Manifest:
+        """Merge patch: what it says becomes so, and its lists lose what others put into them."""
+        kind, metadata = kind_of(manifest), manifest["metadata"]
+        return await self._call(
+            "overwrite",
+            "PATCH",
+            kind,
+            kind.path(metadata["namespace"], metadata["name"]),
+            params={"fieldManager": MANAGER},
+            body=manifest,
+            content_type="application/merge-patch+json",
         )
 
     async def annotate(self, kind: Kind, manifest: Manifest, annotations: Mapping[str, str]) -> Manifest:
@@ -173,4 +192,10 @@ def _api_error(status: int, content: bytes) -> ApiError:
         told = {}
     if not isinstance(told, dict):
         told = {}
-    return ApiError(status, told.get("reason") or "", told.get("message") or content[:300].decode(errors="replace"))
+    causes = (told.get("details") or {}).get("causes") or []
+    return ApiError(
+        status,
+        told.get("reason") or "",
+        told.get("message") or content[:300].decode(errors="replace"),
+        frozenset(cause.get("reason", "") for cause in causes),
+    )

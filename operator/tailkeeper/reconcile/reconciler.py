@@ -108,6 +108,10 @@ class Reconciler:
             return await self._act(key, manifest, policy, before)
         except _Outdated:
             return Outcome(again_s=0.0)
+        except ApiError as error:
+            if error.namespace_ends:  # the policy goes next; making its objects anew would only be refused
+                return Outcome()
+            raise
 
     async def _act(self, key: Key, manifest: Manifest, policy: BatchingPolicy, before: PolicyStatus | None) -> Outcome:
         repaired: list[str] = []
@@ -150,6 +154,8 @@ class Reconciler:
             trouble = (Reason.STARTING, str(error))
             this.again_s = LOOK_AGAIN_S
         except ApiError as error:
+            if error.namespace_ends:
+                raise
             this.retry = True
             logger.warning("%s: instance %s: %s", this.key, instance.name, error)
             if not error.refused:  # a hiccup of the server is no news about the instance

@@ -110,7 +110,7 @@ def _applied(instances: Sequence[InstanceFindings], before: PolicyStatus | None)
         case SyncState.APPLIED:
             return Verdict(ConditionStatus.TRUE, worst, "every ready worker applies the newest settings")
         case SyncState.PENDING:
-            return _unchanged(before) or Verdict(ConditionStatus.UNKNOWN, worst, "settings were just written")
+            return _unchanged(before) or Verdict(ConditionStatus.UNKNOWN, worst, "the workers were not asked yet")
         case SyncState.SILENT | SyncState.NO_WORKERS:
             return Verdict(ConditionStatus.UNKNOWN, worst, words)
 
@@ -118,7 +118,7 @@ def _applied(instances: Sequence[InstanceFindings], before: PolicyStatus | None)
 def _unchanged(before: PolicyStatus | None) -> Verdict | None:
     """Settings travel for a moment after each move: that is no news, least of all one that takes itself back."""
     for condition in before.conditions if before else []:
-        if condition.type is ConditionType.SETTINGS_APPLIED and condition.status is not ConditionStatus.UNKNOWN:
+        if condition.type is ConditionType.SETTINGS_APPLIED:
             return Verdict(condition.status, condition.reason, condition.message)
     return None
 
