@@ -203,6 +203,13 @@ class Core(ABC):
         """The end of a request's usefulness: its timeout; its SLA while the instance does not keep up."""
         return entry.deadline_s if self._overloaded else entry.hard_s
 
+    def _may_refuse(self, alone_s: float, now_s: float) -> bool:
+        """Whether the estimate that somebody cannot be served in time is enough to refuse.
+
+        Not after the engine stood idle for as long as one request takes: then trying costs nobody anything, and what
+        runs corrects the estimate. One learnt on a bad day would otherwise refuse everybody and never see better."""
+        return self._clock.rest_s(now_s) < alone_s
+
     # -- answering
 
     def _expire(self, now_s: float) -> list[Answer]:

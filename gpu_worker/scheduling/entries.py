@@ -133,6 +133,10 @@ class EngineClock:
         """Whether a step is under way."""
         return self.run is not None and self.run.ended_s is None
 
+    def rest_s(self, now_s: float) -> float:
+        """How long the engine has stood idle."""
+        return 0.0 if self.running else max(0.0, now_s - self._since_s)
+
     def start(self, now_s: float) -> None:
         """A step is dispatched."""
         self._idle_s += max(0.0, now_s - self._since_s)

@@ -54,13 +54,15 @@ class RequestScheduler(Core):
         if latency.line is None or self._plan.mode is Mode.FIXED:
             return backlog.take(size, -math.inf, -math.inf)
         size = self._fitting(size, now_s)
-        self._shed_late(now_s, answers)
+        may_refuse = self._may_refuse(latency.at(1), now_s)
+        if may_refuse:
+            self._shed_late(now_s, answers)
         batch: list[Entry] = []
         finish_s = now_s + latency.high(size)
         due_by_s = now_s + 2.0 * latency.high(self._window.cap) + self._plan.margin_s
         while len(batch) < size and backlog.n:
             for entry in backlog.take(size - len(batch), finish_s, due_by_s):
-                if finish_s > self._limit_s(entry):
+                if may_refuse and finish_s > self._limit_s(entry):
                     answers.append(self._end(entry, Outcome.SHED, now_s))
                 else:
                     batch.append(entry)

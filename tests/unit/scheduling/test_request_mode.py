@@ -185,3 +185,28 @@ def test_the_engines_memory_bounds_the_window() -> None:
 def test_an_unknown_tier_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         drive().scheduler.submit(Request("x", "nobody", 0.0), 0.0)
+
+
+def test_a_speed_learnt_on_a_bad_day_does_not_refuse_for_ever() -> None:
+    """Warm-up on a busy machine says that no SLA can be met. The engine is well again: it serves, and learns so."""
+    scheduler = create(settings(), 0.0)
+    taught(scheduler, lambda size: 50 * seconds(size))  # 325 ms for one request, against a timeout of 100 ms
+    run = Drive(scheduler, seconds)
+    run.submit(*[Request(f"lone-{n}", "interactive", 10.0 + 0.5 * n) for n in range(20)])
+    run.submit(*stream(150, 600, start_s=30.0))
+    run.until(math.inf)
+    lone = [run.answer(f"lone-{n}").outcome for n in range(20)]
+    assert lone == [Outcome.OK] * 20
+    later = [answer for answer in run.answers if answer.request.arrival_s > 31.0]
+    assert {answer.outcome for answer in later} == {Outcome.OK}
+
+
+def test_an_engine_too_slow_for_its_sla_is_kept_at_work_and_not_idle() -> None:
+    """When nothing can meet the timeout, refusing everybody would hide for ever that the engine has become fast."""
+    scheduler = create(settings(), 0.0)
+    taught(scheduler, lambda size: 0.5)
+    run = Drive(scheduler, lambda size: 0.5)
+    run.submit(*stream(20, 200))
+    run.until(math.inf)
+    assert len(run.steps) >= 5
+    assert len(run.answers) == 200
