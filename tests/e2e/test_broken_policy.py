@@ -84,6 +84,7 @@ def test_a_gpu_is_scheduled_and_one_too_many_is_named(namespace: str) -> None:
             lambda: any("DrainFirst" in c["message"] for c in cluster.conditions("first", namespace).values()),
             timeout_s=60,
         )
+        cluster.kubectl("delete", "batchingpolicy", "second", "-n", namespace)  # or its pod takes the GPU
         drained = cluster.policy(
             "first", instances=[cluster.instance("minilm", template=changed)], rolloutStrategy="DrainFirst"
         )
