@@ -60,7 +60,7 @@ def wait(what: str, look: Callable[[], Found | None], timeout_s: float = 60, eve
 
 
 def policy(name: str, *, instances: list[Object] | None = None, **spec: Any) -> Object:
-    """A policy of one small encoder instance that fits on any node. Its SLA is for a node that starts other pods too."""
+    """A policy of one small encoder instance that fits on any node. Its SLA is for a node that also starts pods."""
     spec = {"batching": {"tailLatencySlaMs": 20_000}} | spec
     return {
         "apiVersion": "tailkeeper.dev/v1alpha1",

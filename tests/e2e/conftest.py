@@ -17,6 +17,9 @@ def operator() -> Iterator[None]:
         *("--values", "hack/local-cluster/values.yaml", "--wait", "--timeout", "120s"),
         timeout_s=180,
     )
+    operators = ("deployment", "-n", cluster.OPERATOR_NAMESPACE, "-l", "app.kubernetes.io/name=tailkeeper")
+    cluster.kubectl("rollout", "restart", *operators)  # one installed before runs an older image of the same tag
+    cluster.kubectl("rollout", "status", *operators, "--timeout=90s")
     yield
     cluster.kubectl("delete", "batchingpolicies", "--all", "--all-namespaces", "--timeout=60s")
     cluster.run("helm", "uninstall", "tailkeeper", "--namespace", cluster.OPERATOR_NAMESPACE, "--wait", timeout_s=120)
