@@ -24,7 +24,7 @@ import uvloop
 
 from benchmarks.results_file import keep
 from gpu_worker.config import parse
-from gpu_worker.engines.interface import Prepared, Progress, StepResult, Task
+from gpu_worker.engines.interface import Prepared, Progress, Serves, StepResult, Task
 from gpu_worker.scheduling import EngineLimits, create
 from gpu_worker.server import worker
 from tailkeeper.api.enums import Mode
@@ -44,6 +44,7 @@ REQUEST = (
 class Trivial:
     """An engine whose forward pass takes no time."""
 
+    serves = Serves.EMBEDDINGS
     modes = frozenset({Mode.REQUEST})
     limits = EngineLimits()
     stateless = True
@@ -64,11 +65,11 @@ class Trivial:
         """Any tokens."""
         return Prepared(ids, len(ids))
 
-    def warm_up(self, batch: int) -> int:
+    def warm_up(self, batch: int) -> Sequence[Task]:
         """Nothing to warm."""
-        return 1
+        return [Task(f"warm-up-{index}", "", 1) for index in range(batch)]
 
-    def step(self, tasks: Sequence[Task], preempted: Sequence[str]) -> StepResult:
+    def step(self, tasks: Sequence[Task], evicted: Sequence[str]) -> StepResult:
         """The same vector for everybody."""
         return StepResult({task.id: self._vector for task in tasks}, frozenset(task.id for task in tasks))
 

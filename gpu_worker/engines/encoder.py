@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from gpu_worker.engines.interface import InputError, LoadError, Prepared, Progress, StepResult, Task, Vector
+from gpu_worker.engines.interface import InputError, LoadError, Prepared, Progress, Serves, StepResult, Task, Vector
 from gpu_worker.engines.padding import split
 from gpu_worker.engines.recipe import Recipe, read_recipe
 from gpu_worker.scheduling import EngineLimits
@@ -28,6 +28,7 @@ os.environ.setdefault(
 class Encoder:
     """The `encoder` engine."""
 
+    serves = Serves.EMBEDDINGS
     modes = frozenset({Mode.REQUEST, Mode.FIXED})
     limits = EngineLimits(iterates=False)
     stateless = True
@@ -78,13 +79,14 @@ class Encoder:
             raise InputError(f"token {bad} is not in this model's vocabulary of {self._model.vocabulary}")
         return Prepared(list(ids), len(ids))
 
-    def warm_up(self, batch: int) -> int:
+    def warm_up(self, batch: int) -> Sequence[Task]:
         """Runs that many inputs of 16 tokens."""
         ids = [self._pad_id + 1] * WARM_UP_TOKENS
-        self.step([Task(f"warm-up-{index}", ids, WARM_UP_TOKENS) for index in range(batch)], ())
-        return WARM_UP_TOKENS
+        tasks = [Task(f"warm-up-{index}", ids, WARM_UP_TOKENS) for index in range(batch)]
+        self.step(tasks, ())
+        return tasks
 
-    def step(self, tasks: Sequence[Task], preempted: Sequence[str]) -> StepResult:
+    def step(self, tasks: Sequence[Task], evicted: Sequence[str]) -> StepResult:
         """One vector for each task."""
         outputs: dict[str, Vector] = {}
         inputs: list[list[int]] = [task.content for task in tasks]

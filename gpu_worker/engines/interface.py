@@ -6,6 +6,7 @@ engine keeps state by request id between steps, emits output as it comes, and co
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,6 +38,8 @@ class Prepared:
     tokens: int
     """Its size."""
     truncated: bool = False
+    output_tokens: int = 1
+    """Most tokens that it may produce."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +63,20 @@ class StepResult:
     """Requests that the engine gave up alone; its state stays good for the others."""
 
 
+class Serves(StrEnum):
+    """What an engine makes, and with that which APIs it has."""
+
+    EMBEDDINGS = "embeddings"
+    TEXT = "text"
+
+
 class Engine(Protocol):
     """Runs the forward passes of one model."""
+
+    @property
+    def serves(self) -> Serves:
+        """Which of the protocols below it has."""
+        ...
 
     @property
     def modes(self) -> frozenset[Mode]:
@@ -75,19 +90,21 @@ class Engine(Protocol):
 
     @property
     def stateless(self) -> bool:
-        """A step that raised may be run again with some of its tasks: nothing of it is kept between steps."""
+        """A step that raised may be run again with some of its tasks: it has left nothing behind."""
         ...
 
     def load(self, progress: Progress) -> None:
         """Loads the model, or loads it anew after a crash. Raises LoadError."""
         ...
 
-    def warm_up(self, batch: int) -> int:
-        """Runs one step of that many typical requests; returns the tokens of each. Raises whatever a step raises."""
+    def warm_up(self, batch: int) -> Sequence[Task]:
+        """Runs one step of that many typical requests, of each kind of step in turn; returns what it ran. Raises
+        whatever a step raises."""
         ...
 
-    def step(self, tasks: Sequence[Task], preempted: Sequence[str]) -> StepResult:
-        """Runs one batch or iteration. An exception means that the step as a whole failed."""
+    def step(self, tasks: Sequence[Task], evicted: Sequence[str]) -> StepResult:
+        """Runs one batch or iteration, after the `evicted` have lost their memory (they may come again, from the start).
+        An exception means that the step as a whole failed."""
         ...
 
     def release(self, ids: Sequence[str]) -> None:
@@ -115,4 +132,76 @@ class EmbeddingEngine(Engine, Protocol):
 
     def tokens(self, ids: Sequence[int]) -> Prepared:
         """Takes token ids exactly as given. Raises InputError: too long, or not in the vocabulary."""
+        ...
+
+
+class Finish(StrEnum):
+    """Why a text ended; OpenAI's `finish_reason`."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True)
+class Likely:
+    """A token and its natural-log probability, by the model alone: before temperature, penalties and filters."""
+
+    token: int
+    text: str
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one more token adds to a text."""
+
+    text: str
+    """Empty while a character is incomplete, or may begin a stop string."""
+    chosen: Likely | None = None
+    """When log probabilities are asked for."""
+    likeliest: tuple[Likely, ...] = ()
+    finish: Finish | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a text is to be made. Temperature 0 is greedy."""
+
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    """0: all."""
+    min_p: float = 0.0
+    seed: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    logprobs: int | None = None
+    """How many of the likeliest tokens to name beside the chosen one; None: no log probabilities."""
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+
+class TextEngine(Engine, Protocol):
+    """An engine that continues texts; `step` gives one `Piece` per task that came to a new token. These methods are
+    safe to call from any thread while a step runs."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest prompt and output together."""
+        ...
+
+    def chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Token ids of a conversation, up to where the answer begins. Raises InputError."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text."""
+        ...
+
+    def generation(self, prompt: Sequence[int], sampling: Sampling) -> Prepared:
+        """One text to be made. Raises InputError: too long, or not in the vocabulary."""
         ...

@@ -6,9 +6,7 @@ from typing import Any
 
 from gpu_worker.scheduling.interface import Answer, Outcome, Request
 from gpu_worker.server.isolation import NotServed
-from gpu_worker.server.loop import NotServing, ServingLoop
-
-SERVED = (Outcome.OK, Outcome.LATE)
+from gpu_worker.server.loop import SERVED, NotServing, ServingLoop
 
 
 class Group:

@@ -28,11 +28,11 @@ class Ran:
     """The engine itself is broken: a warm-up step failed as well."""
 
 
-def run_step(engine: Engine, tasks: Sequence[Task], preempted: Sequence[str], clock: Clock) -> Ran:
+def run_step(engine: Engine, tasks: Sequence[Task], evicted: Sequence[str], clock: Clock) -> Ran:
     """Never raises."""
     started_s = clock()
     try:
-        result = engine.step(tasks, preempted)
+        result = engine.step(tasks, evicted)
     except Exception as error:
         log.warning("a step of %d requests failed: %s: %s", len(tasks), type(error).__name__, error)
         isolation = _Isolation(engine)

@@ -33,6 +33,7 @@ TICK_S = 0.025
 """While a step runs the scheduler is asked this often whom to expire: half of the 50 ms that is promised."""
 SHORTEST_TIMER_S = 0.0005
 """The timers of libuv count in milliseconds and may fire half of one early; asking again at once would spin."""
+SERVED = frozenset({Outcome.OK, Outcome.LATE})
 CRASHES = 3
 """Crashes in a row after which the worker says that it cannot serve."""
 RESTART_DELAYS_S = (0.0, 1.0, 5.0, 15.0)
@@ -90,7 +91,7 @@ class ServingLoop:
         self._settings: Settings | None = None
         self._live: dict[str, _Live] = {}
         self._gone: list[str] = []
-        """Cancelled since the last step; the engine forgets them with the next."""
+        """Ended since the last step without being served whole; the engine forgets them with the next."""
         self._running: Step | None = None
         self._running_since_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -142,7 +143,6 @@ class ServingLoop:
         if answer is None or live is None:
             return
         live.error = error
-        self._gone.append(request_id)
         self._deliver((replace(answer, outcome=outcome),))
         self._poke()
 
@@ -202,11 +202,14 @@ class ServingLoop:
 
     def _warm_up_step(self, batch: int, number: int) -> StepReport:
         started_s = self._clock()
-        tokens = self._engine.warm_up(batch)
+        tasks = self._engine.warm_up(batch)
         ended_s = self._clock()
-        requests = [Request(f"warm-up-{index}", "", started_s, prompt_tokens=tokens) for index in range(batch)]
-        step = Step(number, tuple(Work(request, prefill_tokens=tokens) for request in requests), window=batch)
-        return StepReport(step, started_s, ended_s, completed=frozenset(request.id for request in requests))
+        work = tuple(
+            Work(Request(task.id, "", started_s, prompt_tokens=task.prefill_tokens), task.prefill_tokens, task.decode)
+            for task in tasks
+        )
+        step = Step(number, work, window=batch)
+        return StepReport(step, started_s, ended_s, completed=frozenset(task.id for task in tasks))
 
     # One turn
 
@@ -252,7 +255,7 @@ class ServingLoop:
             Task(work.request.id, self._live[work.request.id].content, work.prefill_tokens, work.decode)
             for work in step.work
         ]
-        preempted = [request.id for request in step.preempted]
+        evicted = [request.id for request in step.evicted]
         gone, self._gone = self._gone, []
         self._running, self._running_since_s = step, now_s
         self._arm(now_s + TICK_S, now_s)
@@ -261,7 +264,7 @@ class ServingLoop:
         def job() -> Ran:
             if gone:
                 engine.release(gone)
-            return run_step(engine, tasks, preempted, clock)
+            return run_step(engine, tasks, evicted, clock)
 
         self._thread.run(job, lambda ran: self._stepped(step, ran))
 
@@ -294,6 +297,8 @@ class ServingLoop:
     def _deliver(self, answers: Sequence[Answer]) -> None:
         for answer in answers:
             live = self._forget(answer.request.id)
+            if answer.outcome not in SERVED:
+                self._gone.append(answer.request.id)
             if live is not None:
                 self._meter.ended(answer, live.generation)
                 live.receiver.ended(answer, live.error)
@@ -308,7 +313,6 @@ class ServingLoop:
 
     def _crashed(self, crash: Exception) -> None:
         """Holds the queue while the engine is loaded anew; after three in a row says so and answers everybody."""
-        self._crashes += 1
         self._engine_ready = False
         self._count(crash)
         self._restart = self._events.create_task(self._reload())

@@ -1,7 +1,10 @@
 """The encoder engine against sentence-transformers, on small models of its own with every pooling there is."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from transformers import BertConfig, BertModel
 
 from gpu_worker.engines.encoder import Encoder
 from gpu_worker.engines.interface import InputError, LoadError, Task, Vector
+from gpu_worker.engines.source import LocalFolder
 from tests.integration.worker_process import MINILM
 
 TOLERANCE = 1e-5
@@ -56,7 +60,7 @@ def small_model(folder: Path, pooling: object, normalise: bool, safetensors: boo
 
 
 def loaded(folder: Path) -> Encoder:
-    encoder = Encoder(str(folder), device="cpu", threads=1)
+    encoder = Encoder(LocalFolder(folder), device="cpu", threads=1)
     encoder.load(lambda share, what: None)
     return encoder
 
@@ -143,13 +147,36 @@ def test_a_folder_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
 
 def test_a_device_that_is_not_there_is_said(tmp_path: Path) -> None:
     folder = small_model(tmp_path / "model", "mean", True)
-    if torch.cuda.is_available():
-        Encoder(str(folder), device="cuda").load(lambda share, what: None)
-        return
-    with pytest.raises(LoadError, match="offers no CUDA device"):
-        Encoder(str(folder), device="cuda").load(lambda share, what: None)
+    with pytest.raises(LoadError, match="offers no device cuda:99"):
+        Encoder(LocalFolder(folder), device="cuda:99").load(lambda share, what: None)
+
+
+def test_a_model_of_the_hub_is_loaded_from_its_cache(tmp_path: Path) -> None:
+    """In the layout of the hub's cache, offline, in a process of its own: the client reads its environment once."""
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    cached = tmp_path / "hub" / "models--someone--small"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text(commit)
+    (cached / "snapshots").mkdir()
+    small_model(cached / "snapshots" / commit, "mean", True)
+    program = (
+        "import sys; from gpu_worker.engines.encoder import Encoder; from gpu_worker.engines.source import HuggingFace\n"
+        "encoder = Encoder(HuggingFace(sys.argv[1], sys.argv[2] or None), device='cpu')\n"
+        "encoder.load(lambda share, what: None); print(encoder.dimensions)"
+    )
+
+    def load(name: str, revision: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+        command = [sys.executable, "-c", program, name, revision]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+    for revision in ("", commit):
+        assert load("someone/small", revision).stdout.strip() == "32"
+    missing = load("someone/else", "")
+    assert missing.returncode == 1
+    assert "LoadError: Hugging Face someone/else@main" in missing.stderr
 
 
 def test_a_warm_up_runs_any_batch(tmp_path: Path) -> None:
     encoder = loaded(small_model(tmp_path / "model", "mean", True))
-    assert [encoder.warm_up(batch) for batch in (1, 8)] == [16, 16]
+    assert [len(encoder.warm_up(batch)) for batch in (1, 8)] == [1, 8]

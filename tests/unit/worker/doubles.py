@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpu_worker.config import Identity
-from gpu_worker.engines.interface import InputError, Prepared, Progress, StepResult, Task
+from gpu_worker.engines.interface import InputError, Prepared, Progress, Serves, StepResult, Task
 from gpu_worker.scheduling import EngineLimits
 from gpu_worker.scheduling.interface import (
     Answer,
@@ -64,6 +64,7 @@ class ScriptedEngine:
     """Embeds a text as [number of characters, 1]. `poison` texts break their step; `broken` breaks every step; `gate`,
     when given, is what each step waits for; `pause_s` is how long it takes."""
 
+    serves = Serves.EMBEDDINGS
     modes = frozenset({Mode.REQUEST, Mode.FIXED})
     limits = EngineLimits()
     stateless = True
@@ -98,12 +99,12 @@ class ScriptedEngine:
             raise InputError(f"token {max(ids)} is not in this model's vocabulary of 100")
         return Prepared("t" * len(ids), len(ids))
 
-    def warm_up(self, batch: int) -> int:
+    def warm_up(self, batch: int) -> Sequence[Task]:
         if self.broken is not None:
             raise RuntimeError(self.broken)
-        return 4
+        return [Task(f"warm-up-{index}", "warm", 4) for index in range(batch)]
 
-    def step(self, tasks: Sequence[Task], preempted: Sequence[str]) -> StepResult:
+    def step(self, tasks: Sequence[Task], evicted: Sequence[str]) -> StepResult:
         texts = [task.content for task in tasks]
         self.batches.append(texts)
         self.before_step()
