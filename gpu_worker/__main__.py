@@ -9,8 +9,9 @@ import uvloop
 from gpu_worker.config import parse
 from gpu_worker.engines.catalog import BUILDERS, EngineOptions
 from gpu_worker.engines.cpus import cpus_available
+from gpu_worker.last_words import write_last_words
 from gpu_worker.scheduling import create
-from gpu_worker.server.worker import serve, write_last_words
+from gpu_worker.server.worker import serve
 
 log = logging.getLogger("gpu_worker")
 
@@ -21,7 +22,7 @@ def main() -> None:
     logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     try:
-        options = EngineOptions(config.model_path, config.device, config.threads or cpus_available())
+        options = EngineOptions(config.model, config.device, config.threads or cpus_available())
         uvloop.run(serve(config, BUILDERS[config.engine](options), create))
         status = 0
     except Exception as error:

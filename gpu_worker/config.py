@@ -7,8 +7,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from gpu_worker.engines.catalog import BUILDERS
+from gpu_worker.engines.source import HuggingFace, LocalFolder, ModelSource
+from gpu_worker.last_words import DEFAULT, write_last_words
 from tailkeeper.api import names
 from tailkeeper.api.enums import Engine
 
@@ -43,7 +46,7 @@ class WorkerConfig:
     model_name: str
     identity: Identity
     pod: Pod
-    model_path: str | None
+    model: ModelSource | None
     settings_config_map: tuple[str, str] | None
     """Namespace and name."""
     settings_file: Path | None
@@ -73,13 +76,15 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] | None = None
         parser.error("one of --settings-config-map and --settings-file is needed")
     if given.endpoint_delay_seconds > given.drain_seconds:
         parser.error("--endpoint-delay-seconds must not exceed --drain-seconds, of which it is a part")
+    if given.model_path is not None and given.hugging_face_id is not None:
+        parser.error("--model-path and --hugging-face-id are two sources; give one")
     namespace, policy = given.policy
     return WorkerConfig(
         engine=given.engine,
         model_name=given.model_name,
         identity=Identity(namespace, policy, given.model_instance),
         pod=Pod(environment.get("POD_NAME", ""), environment.get("POD_UID", ""), environment.get("POD_NAMESPACE", "")),
-        model_path=given.model_path,
+        model=_source(given),
         settings_config_map=given.settings_config_map,
         settings_file=given.settings_file,
         service_account=given.service_account_dir,
@@ -107,6 +112,11 @@ class _EnvironmentDefaults(argparse.ArgumentParser):
         self._environment = environment
         super().__init__(prog=prog, description=description, epilog=epilog)
 
+    def error(self, message: str) -> NoReturn:
+        """Also to where the kubelet looks: a pod that cannot start must say why."""
+        write_last_words(Path(self._environment.get(f"{ENVIRONMENT_PREFIX}TERMINATION_LOG", DEFAULT)), message)
+        super().error(message)
+
     def flag(self, name: str, **how: object) -> None:
         value = self._environment.get(ENVIRONMENT_PREFIX + name.upper().replace("-", "_"))
         if value is not None:
@@ -125,6 +135,8 @@ def _parser(environment: Mapping[str, str]) -> _EnvironmentDefaults:
     flag("engine", required=True, type=_engine, help=f"one of {', '.join(BUILDERS)}")
     flag("model-name", required=True, help="the name that clients ask for")
     flag("model-path", help="folder of the model")
+    flag("hugging-face-id", help="repository of the hub; HF_HOME, HF_TOKEN and HF_HUB_OFFLINE are the hub client's own")
+    flag("hugging-face-revision", help="its commit, tag or branch")
     flag("policy", required=True, type=_pair, metavar="NAMESPACE/NAME", help="the policy that this worker belongs to")
     flag("model-instance", required=True, help="its instance in that policy")
     flag("settings-config-map", type=_pair, metavar="NAMESPACE/NAME", help="ConfigMap to watch for settings")
@@ -148,9 +160,17 @@ def _parser(environment: Mapping[str, str]) -> _EnvironmentDefaults:
     flag("max-inputs", type=_whole(1, 65536), default=2048, help="inputs of one call (%(default)s)")
     flag("hang-seconds", type=_seconds, default=60.0, help="a longer step fails /healthz (%(default)s)")
     flag("keep-alive-seconds", type=_whole(1, 3600), default=75, help="idle connections are kept (%(default)s)")
-    flag("termination-log", type=Path, default=Path("/dev/termination-log"), help="last words, for the kubelet")
+    flag("termination-log", type=Path, default=DEFAULT, help="last words, for the kubelet")
     flag("log-level", type=_level, default="INFO", help=f"{', '.join(_LEVELS)} (%(default)s)")
     return parser
+
+
+def _source(given: argparse.Namespace) -> ModelSource | None:
+    if given.model_path is not None:
+        return LocalFolder(Path(given.model_path))
+    if given.hugging_face_id is not None:
+        return HuggingFace(given.hugging_face_id, given.hugging_face_revision)
+    return None
 
 
 def _engine(text: str) -> Engine:

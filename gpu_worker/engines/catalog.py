@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gpu_worker.engines.encoder import Encoder
-from gpu_worker.engines.interface import EmbeddingEngine
+from gpu_worker.engines.interface import EmbeddingEngine, LoadError
+from gpu_worker.engines.source import ModelSource
 from tailkeeper.api.enums import Engine as EngineName
 
 
@@ -13,16 +14,16 @@ from tailkeeper.api.enums import Engine as EngineName
 class EngineOptions:
     """What an engine may need to know; which of it does is the engine's matter."""
 
-    model_path: str | None = None
+    model: ModelSource | None = None
     device: str = "auto"
     threads: int = 1
     """Threads of one forward pass on a CPU."""
 
 
 def _encoder(options: EngineOptions) -> EmbeddingEngine:
-    if options.model_path is None:
-        raise ValueError("engine encoder needs --model-path")
-    return Encoder(options.model_path, device=options.device, threads=options.threads)
+    if options.model is None:
+        raise LoadError("engine encoder needs --model-path or --hugging-face-id")
+    return Encoder(options.model, device=options.device, threads=options.threads)
 
 
 BUILDERS: Mapping[EngineName, Callable[[EngineOptions], EmbeddingEngine]] = {EngineName.ENCODER: _encoder}

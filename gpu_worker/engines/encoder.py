@@ -5,13 +5,13 @@ out. Inputs come as token ids, made when the request arrives, so that a bad one 
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from gpu_worker.engines.interface import InputError, LoadError, Prepared, Progress, Serves, StepResult, Task, Vector
 from gpu_worker.engines.padding import split
 from gpu_worker.engines.recipe import Recipe, read_recipe
+from gpu_worker.engines.source import ModelSource
 from gpu_worker.scheduling import EngineLimits
 from tailkeeper.api.enums import Mode
 
@@ -33,15 +33,16 @@ class Encoder:
     limits = EngineLimits(iterates=False)
     stateless = True
 
-    def __init__(self, folder: str, device: str = "auto", threads: int = 1) -> None:
-        self._folder = Path(folder)
+    def __init__(self, source: ModelSource, device: str = "auto", threads: int = 1) -> None:
+        self._source = source
         self._device = device
         self._threads = threads
 
     def load(self, progress: Progress) -> None:
         """Reads the folder; on CUDA the weights go to the device in float32."""
-        progress(0.0, "reading the configuration")
-        self._recipe = recipe = read_recipe(self._folder)
+        folder = self._source.folder(progress)
+        progress(0.02, "reading the configuration")
+        self._recipe = recipe = read_recipe(folder)
         progress(0.05, "loading the tokenizer")
         self._tokenizer, self._pad_id = _tokenizer(recipe)
         progress(0.1, "importing torch")

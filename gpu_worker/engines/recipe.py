@@ -49,8 +49,6 @@ class Recipe:
 
 def read_recipe(folder: Path) -> Recipe:
     """Raises LoadError with the file and what is wrong in it."""
-    if not folder.is_dir():
-        raise LoadError(f"model folder {folder} does not exist")
     modules = _read(folder / "modules.json")
     pooling: tuple[Pooling, ...] = (Pooling.MEAN,)
     normalise = False

@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 from gpu_worker.clock import Clock, monotonic_s
 from gpu_worker.config import WorkerConfig
@@ -204,12 +203,3 @@ async def _reload(keys: api_keys.ApiKeys) -> None:
     while True:
         keys.reload()
         await asyncio.sleep(api_keys.RELOAD_S)
-
-
-def write_last_words(path: Path, message: str) -> None:
-    """Where the kubelet looks for why a container ended; outside a container there is no such file."""
-    try:
-        if path.exists():
-            path.write_text(message[:4000])
-    except OSError as error:
-        log.warning("termination message: %s", error)

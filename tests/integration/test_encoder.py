@@ -160,7 +160,8 @@ def test_a_model_of_the_hub_is_loaded_from_its_cache(tmp_path: Path) -> None:
     (cached / "snapshots").mkdir()
     small_model(cached / "snapshots" / commit, "mean", True)
     program = (
-        "import sys; from gpu_worker.engines.encoder import Encoder; from gpu_worker.engines.source import HuggingFace\n"
+        "import sys\nfrom gpu_worker.engines.encoder import Encoder\n"
+        "from gpu_worker.engines.source import HuggingFace\n"
         "encoder = Encoder(HuggingFace(sys.argv[1], sys.argv[2] or None), device='cpu')\n"
         "encoder.load(lambda share, what: None); print(encoder.dimensions)"
     )

@@ -40,6 +40,7 @@ def test_every_flag_may_come_from_the_environment_and_the_flag_wins() -> None:
         (["--http-port", "70000"], "between 0 and 65535"),
         (["--drain-seconds", "-1"], "between 0 and 86400"),
         (["--drain-seconds", "3"], "must not exceed --drain-seconds"),
+        (["--hugging-face-id", "a/b"], "two sources"),
         (["--log-level", "loud"], "not one of DEBUG"),
     ],
 )
@@ -50,6 +51,14 @@ def test_a_wrong_flag_ends_with_status_2_and_says_what_is_wrong(
         parse([*NEEDED, *change], {})
     assert ended.value.code == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_wrong_flag_is_said_where_the_kubelet_looks(tmp_path: Path) -> None:
+    last_words = tmp_path / "termination-log"
+    last_words.touch()
+    with pytest.raises(SystemExit):
+        parse([*NEEDED, "--engine", "warp"], {"TAILKEEPER_TERMINATION_LOG": str(last_words)})
+    assert "no engine 'warp'" in last_words.read_text()
 
 
 def test_settings_must_come_from_somewhere(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from gpu_worker.engines.interface import LoadError
 from gpu_worker.engines.recipe import Pooling, read_recipe
+from gpu_worker.engines.source import LocalFolder
 
 TRANSFORMER = {"type": "sentence_transformers.models.Transformer", "path": ""}
 POOLING = {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}
@@ -72,7 +73,7 @@ def test_what_cannot_be_served_as_the_files_say_is_refused_with_the_reason(
 
 def test_a_missing_folder_and_a_broken_file_are_named(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match=r"nowhere does not exist"):
-        read_recipe(tmp_path / "nowhere")
+        LocalFolder(tmp_path / "nowhere").folder(lambda share, what: None)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(LoadError, match=r"config\.json"):
         read_recipe(tmp_path)
