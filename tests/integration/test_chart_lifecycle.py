@@ -40,7 +40,7 @@ def helm(plane: ControlPlane, tmp_path: Path) -> Iterator[Helm]:
     yield helm
     for release in json.loads(helm("list", "--all-namespaces", "--output", "json")):
         helm("uninstall", release["name"], "--namespace", release["namespace"])
-    plane.kubectl("delete", "crd", "--all", "--timeout=30s")
+    plane.kubectl("delete", "crd", "--all", "--timeout=50s")
 
 
 @pytest.fixture
