@@ -47,6 +47,7 @@ images: ## Build the images from their Dockerfiles and load them into the cluste
 .PHONY: generate
 generate: setup ## CRDs, their copies in the chart, and the API reference, from the pydantic models
 	$(RUN) python -m tailkeeper.api.crd crds
+	$(RUN) python -m tailkeeper.bench.report > docs/reference/bench-report.schema.json
 	$(RUN) python -m tailkeeper.api.reference docs/reference/api.md
 	hack/generate
 

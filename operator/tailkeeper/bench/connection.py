@@ -16,6 +16,10 @@ from tailkeeper.bench.outcome import Outcome, of_status
 from tailkeeper.bench.server_timing import UNKNOWN, Waits, parse_server_timing
 from tailkeeper.bench.stream import StreamReader
 
+IDLE_S: Final = 3.0
+"""Connections idle for longer are not used again: servers close theirs after some seconds (uvicorn after 5)."""
+CLOSED_IDLE_S: Final = 0.02
+"""A used connection that is lost so soon after a request was closed for being idle, not because of the request."""
 ERROR_BODY_BYTES: Final = 2_000
 """How much of a refusal's body is kept, to be shown."""
 
@@ -78,8 +82,8 @@ class Pool:
         self._server_name = server_name if tls else None
         self._finished = finished
         self._loop = asyncio.get_running_loop()
-        # Newest first: the others stay idle until the server closes them.
-        self._idle: dict[Connection, None] = {}
+        # With the time since when; the newest is used first, so that the others grow old.
+        self._idle: dict[Connection, float] = {}
         self._connecting: set[asyncio.Task[None]] = set()
         self.in_flight: set[Exchange] = set()
         self.opened = 0
@@ -94,10 +98,13 @@ class Pool:
     def _send(self, exchange: Exchange) -> None:
         exchange.attempts += 1
         if self._idle:
-            connection, _ = self._idle.popitem()
-            connection.send(exchange)
-        else:
-            self._connect(exchange)
+            connection, idle_since_s = self._idle.popitem()
+            if time.monotonic() - idle_since_s < IDLE_S:
+                connection.send(exchange)
+                return
+            self._close_idle()  # the newest was too old, so all are
+            connection.abort()
+        self._connect(exchange)
 
     def _connect(self, exchange: Exchange) -> None:
         task = self._loop.create_task(self._send_on_new(exchange))
@@ -121,15 +128,15 @@ class Pool:
 
     def idle(self, connection: "Connection") -> None:
         """Take back a connection that can carry another request."""
-        self._idle[connection] = None
+        self._idle[connection] = time.monotonic()
 
     def lost(self, connection: "Connection", exchange: Exchange | None, answered_some: bool, why: str) -> None:
         """Take note of a connection that is gone, with the exchange it carried."""
         self._idle.pop(connection, None)
         if exchange is None or exchange.outcome is not None:
             return
-        if connection.carried > 1 and not answered_some and exchange.attempts == 1:
-            # The server closed an idle connection just as it was used again; any client sends such a request anew.
+        closed_idle = connection.carried > 1 and time.monotonic() - connection.sent_s < CLOSED_IDLE_S
+        if closed_idle and not answered_some and exchange.attempts == 1:
             exchange.attempts += 1
             self._connect(exchange)
         else:
@@ -159,6 +166,9 @@ class Pool:
             self.end(exchange, Outcome.UNFINISHED)
             if exchange.connection is not None:
                 exchange.connection.abort()
+        self._close_idle()
+
+    def _close_idle(self) -> None:
         for connection in list(self._idle):
             connection.abort()
         self._idle.clear()
@@ -184,6 +194,8 @@ class Connection(asyncio.Protocol):
         self._why_lost = "connection closed before the answer"
         self.carried = 0
         """Requests sent on it."""
+        self.sent_s = 0.0
+        """When the newest was."""
 
     def send(self, exchange: Exchange) -> None:
         """Send a request; there must be none under way."""
@@ -192,6 +204,7 @@ class Connection(asyncio.Protocol):
         exchange.connection = self
         self._answered_some = self._has_end = False
         self.carried += 1
+        self.sent_s = time.monotonic()
         self._transport.write(exchange.payload)
 
     def abort(self) -> None:

@@ -4,6 +4,7 @@ Times in milliseconds have `_ms` in their name, those in seconds `_s`; ratios ar
 known, such as a wait that the server does not report, is null and never 0.
 """
 
+import json
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,7 +13,7 @@ SCHEMA: Final = "tailkeeper.bench/v1"
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class Quantiles(_Part):
@@ -189,3 +190,12 @@ class Report(_Part):
     def to_json(self) -> str:
         """Return the JSON text."""
         return self.model_dump_json(indent=2, by_alias=True)
+
+
+def schema_json() -> str:
+    """Return the JSON schema of a report, as it is kept in the docs."""
+    return json.dumps(Report.model_json_schema(by_alias=True, mode="serialization"), indent=2) + "\n"
+
+
+if __name__ == "__main__":
+    print(schema_json(), end="")

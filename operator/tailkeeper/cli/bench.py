@@ -7,21 +7,21 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from tailkeeper.bench.measured import Measured
 from tailkeeper.bench.plan import Api, Plan, Target
-from tailkeeper.bench.probe import TargetError
-from tailkeeper.bench.progress import Progress
-from tailkeeper.bench.report import Report
-from tailkeeper.bench.run import SenderDiedError, measure
-from tailkeeper.bench.summary import summarize
-from tailkeeper.bench.thresholds import Threshold, crossed, parse_threshold
 from tailkeeper.cli import bench_options as options
 from tailkeeper.cli.errors import EXIT_FAILED, UserError
 from tailkeeper.model.loads import LoadError
+
+# numpy, pydantic and rich are imported where they are used: help and wrong input are answered before they could be.
+if TYPE_CHECKING:
+    from tailkeeper.bench.measured import Measured
+    from tailkeeper.bench.progress import Progress
+    from tailkeeper.bench.report import Report
+    from tailkeeper.bench.thresholds import Threshold
 
 EXIT_NOT_MEASURED: Final = 3
 """The generator did not keep up, so thresholds were not judged."""
@@ -150,29 +150,41 @@ def bench(
             max_send_lag_ms=max_send_lag_ms,
             probe=probe,
         )
-        thresholds = [parse_threshold(text, plan.tiers) for text in fail_if or ()]
+        thresholds = _thresholds(plan, fail_if or ())
     except LoadError as error:
         raise UserError(str(error)) from None
     _check_writable(plot, raw)
-    measured = _measure(plan, quiet)
-    report = summarize(plan, measured)
+    measured, report = _measure(plan, quiet)
     _write(report, output)
     _write_files(plan, measured, report, plot, raw)
     raise typer.Exit(_judge(report, thresholds))
 
 
-def _measure(plan: Plan, quiet: bool) -> Measured:
+def _thresholds(plan: Plan, texts: Sequence[str]) -> "list[Threshold]":
+    from tailkeeper.bench.thresholds import parse_threshold
+
+    return [parse_threshold(text, plan.tiers) for text in texts]
+
+
+def _measure(plan: Plan, quiet: bool) -> "tuple[Measured, Report]":
+    from tailkeeper.bench.probe import TargetError
+    from tailkeeper.bench.run import SenderDiedError
+    from tailkeeper.bench.summary import summarize
+
     try:
         with _progress(plan, quiet) as show:
-            return asyncio.run(_until_interrupted(plan, show))
+            measured = asyncio.run(_until_interrupted(plan, show))
+        return measured, summarize(plan, measured)
     except (LoadError, TargetError) as error:
         raise UserError(str(error)) from None
     except SenderDiedError as error:
         raise UserError(f"{error}; this is a fault of ours, please report it", EXIT_NOT_MEASURED) from None
 
 
-async def _until_interrupted(plan: Plan, show: Callable[[Progress], None] | None) -> Measured:
+async def _until_interrupted(plan: Plan, show: "Callable[[Progress], None] | None") -> "Measured":
     """Ctrl-C and SIGTERM end the run early and keep what it has; a second one ends it at once."""
+    from tailkeeper.bench.run import measure
+
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
     def interrupted() -> None:
@@ -186,7 +198,7 @@ async def _until_interrupted(plan: Plan, show: Callable[[Progress], None] | None
 
 
 @contextlib.contextmanager
-def _progress(plan: Plan, quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
+def _progress(plan: Plan, quiet: bool) -> "Iterator[Callable[[Progress], None] | None]":
     """A line on standard error that lives, when that is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
@@ -201,7 +213,7 @@ def _progress(plan: Plan, quiet: bool) -> Iterator[Callable[[Progress], None] | 
         yield lambda progress: live.update(Text(_progress_line(plan, progress)))
 
 
-def _progress_line(plan: Plan, progress: Progress) -> str:
+def _progress_line(plan: Plan, progress: "Progress") -> str:
     part = f"{min(progress.elapsed_s, progress.total_s):.0f}/{progress.total_s:g} s"
     if progress.elapsed_s < plan.warmup_s:
         part += " (warm-up)"
@@ -212,7 +224,7 @@ def _progress_line(plan: Plan, progress: Progress) -> str:
     return f"{part}  sent {progress.due}  in flight {progress.in_flight}  last 5 s: {tiers}"
 
 
-def _write(report: Report, output: Output) -> None:
+def _write(report: "Report", output: Output) -> None:
     if output is Output.JSON:
         typer.echo(report.to_json())
         return
@@ -228,7 +240,7 @@ def _write(report: Report, output: Output) -> None:
     table.show(report, Console() if sys.stdout.isatty() else Console(width=160))
 
 
-def _write_files(plan: Plan, measured: Measured, report: Report, plot: Path | None, raw: Path | None) -> None:
+def _write_files(plan: Plan, measured: "Measured", report: "Report", plot: Path | None, raw: Path | None) -> None:
     if raw is not None:
         from tailkeeper.bench.raw import write_raw
 
@@ -240,7 +252,9 @@ def _write_files(plan: Plan, measured: Measured, report: Report, plot: Path | No
         draw(report, plot)
 
 
-def _judge(report: Report, thresholds: Sequence[Threshold]) -> int:
+def _judge(report: "Report", thresholds: "Sequence[Threshold]") -> int:
+    from tailkeeper.bench.thresholds import crossed
+
     if not report.generator.kept_up:
         typer.echo(f"error: not the load asked for: {report.generator.why_not}", err=True)
         return EXIT_NOT_MEASURED if thresholds else 0

@@ -1,6 +1,7 @@
 """What is written on the command line of `tailkeeper bench`, read into the parts of a plan."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
@@ -13,6 +14,7 @@ from tailkeeper.model.loads import LoadError, parse_arrivals
 
 DEFAULT_DURATION_S: Final = 30.0
 
+_TIME: Final = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?(e[0-9]+)?)(?P<unit>ms|s|m|h)?")
 _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _T = TypeVar("_T")
 
@@ -96,11 +98,10 @@ def duration_s(text: str | None, loads: Sequence[TierLoad], requests: Sequence[L
 
 def seconds(text: str) -> float:
     """Read `90`, `90s`, `5m`, `1h`."""
-    number = text.rstrip("msh")
-    unit = text[len(number) :] or "s"
-    if unit not in _UNITS_S:
+    found = _TIME.fullmatch(text)
+    if found is None:
         raise LoadError(f"time {text!r}: write seconds, or 90s, 5m, 1h")
-    return _number(number) * _UNITS_S[unit]
+    return float(found["number"]) * _UNITS_S[found["unit"] or "s"]
 
 
 def _number(text: str) -> float:
