@@ -31,7 +31,7 @@ from tailkeeper.signals.counters import (
     instance_of,
     pod_sample,
 )
-from tailkeeper.signals.query import Access, Failed, QueryClient
+from tailkeeper.signals.query import Access, Answer, Failed, QueryClient
 
 T = TypeVar("T")
 
@@ -124,16 +124,17 @@ class PrometheusSource:
         return _reading(whole, points)
 
     def _read_latencies(self, over_s: float, by_s: float) -> Mapping[InstanceKey, tuple[TierLatency, ...]]:
-        def grown(suffix: str, *labels: str) -> tuple[Point, ...]:
+        def grown(suffix: str, at_s: float | None, *labels: str) -> Answer:
             by = ", ".join((*INSTANCE_LABELS, "tier", *labels))
             series = f"increase({PREFIX}request_seconds_{suffix}[{over_s:.0f}s])"
-            return self._client.query(f"sum by ({by}) ({series})", by_s).points
+            return self._client.query(f"sum by ({by}) ({series})", by_s, at_s)
 
+        counts = grown("bucket", None, "le")
         buckets: dict[tuple[InstanceKey, str], dict[float, float]] = {}
-        for point in grown("bucket", "le"):
+        for point in counts.points:
             if (of := _tier(point)) is not None and math.isfinite(point.value):
                 buckets.setdefault(of, {})[float(point.labels.get("le", "inf"))] = point.value
-        sums = {of: point.value for point in grown("sum") if (of := _tier(point)) is not None}
+        sums = {of: point.value for point in grown("sum", counts.time_s).points if (of := _tier(point)) is not None}
         found: dict[InstanceKey, list[TierLatency]] = {}
         for (key, tier), counted in sorted(buckets.items()):
             edges = sorted(counted)

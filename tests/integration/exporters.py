@@ -1,0 +1,17 @@
+"""Workers' metrics pages behind real HTTP, for a Prometheus or the operator to scrape."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.unit.signals.faulty_server import FaultyServer, Say
+from tests.unit.signals.worker_pages import WorkerPage
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@contextmanager
+def exporting(page: WorkerPage) -> Iterator[str]:
+    """Yields HOST:PORT. Every scrape sees the page as it is then."""
+    server = FaultyServer([lambda _: Say(page.text(), content_type=TEXT)])
+    with server.running() as url:
+        yield url.removeprefix("http://")
