@@ -50,6 +50,7 @@ class Entry:
         "id",
         "kept",
         "key",
+        "most",
         "preemptions",
         "prefilled",
         "rank",
@@ -85,6 +86,7 @@ class Entry:
         """Takes part in the step under way; one that holds a slot may be left out of it."""
         self.since_s = 0.0
         """Since when it works, or does not."""
+        self.most = request.max_output_tokens
         self.target = request.prompt_tokens
         """Tokens to prefill: the prompt; what it has produced as well when its KV memory was taken."""
         self.prefilled = self.generated = self.preemptions = 0

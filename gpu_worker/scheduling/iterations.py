@@ -4,17 +4,19 @@ A request joins at an iteration's boundary and leaves at one. The window is how 
 them work in an iteration, and how much prompt is prefilled beside them, follows from their pace (`pace`)."""
 
 import math
+from bisect import insort
 
 from gpu_worker.scheduling.core import TIMER_S, Core
 from gpu_worker.scheduling.entries import Entry, State
-from gpu_worker.scheduling.interface import Answer, Decision, Outcome, Step, StepReport, Work
-from gpu_worker.scheduling.pace import QUANTILE, Bounds, Share, compose
+from gpu_worker.scheduling.interface import Answer, Decision, Outcome, Request, Step, StepReport, Work
+from gpu_worker.scheduling.pace import Bounds, Share, compose, order
 from gpu_worker.scheduling.plan import EngineLimits, TierPlan, prior_cost
 from gpu_worker.scheduling.queues import TierQueue
-from gpu_worker.scheduling.window import settle_iterations
+from gpu_worker.scheduling.window import Pressing, settle_iterations
 from tailkeeper.api.enums import Mode
 from tailkeeper.api.settings import Settings
-from tailkeeper.model.iterations import Cost, IterationLatency, keeping_up, saturation
+from tailkeeper.model.arrivals import SLOW_TAU_S, Rate
+from tailkeeper.model.iterations import Cost, IterationLatency, saturation
 from tailkeeper.model.lengths import OutputLengths
 
 QUEUED, RUNNING, GONE = State.QUEUED, State.RUNNING, State.GONE
@@ -23,6 +25,8 @@ IMMUNE_AFTER = 3
 """Preemptions (k) after which a request keeps its slot."""
 ENOUGH_ENDED = 20
 """Requests that must have ended before a tier's own lengths are believed."""
+USUAL_STEP = 0.01
+"""By which the estimate of the median iteration moves up or down with each."""
 KAPPA = 5.0
 """κ, as in request mode: a second of engine time saved is worth κ seconds of requests' waiting."""
 
@@ -41,7 +45,10 @@ class IterationScheduler(Core):
         """KV memory that they may come to need."""
         self._evicted: list[Entry] = []
         self._shares: list[Share] = []
-        self._least = 1
+        self._rates: dict[str, Rate] = {}
+        """Arrivals of each tier."""
+        self._usual_s = 0.0
+        """The median iteration."""
         self._settle(now_s)
 
     # -- the policy
@@ -49,7 +56,8 @@ class IterationScheduler(Core):
     def next(self, now_s: float) -> Decision:
         """The next iteration, if one should run now."""
         answers = self._expire(now_s)
-        self._running = [entry for entry in self._running if entry.state is RUNNING]
+        if any(entry.state is not RUNNING for entry in self._running):
+            self._running = [entry for entry in self._running if entry.state is RUNNING]
         slots = self._settle(now_s)
         if not self._running:
             if not self._backlog.n:
@@ -60,7 +68,7 @@ class IterationScheduler(Core):
         preempted: list[Entry] = []
         if not self._running or self._plan.mode is Mode.CONTINUOUS:
             self._admit(slots, now_s, answers)
-            self._preempt(preempted)
+            self._cut_in(slots, preempted)
         step = self._iterate(preempted, now_s) if self._running else None
         return Decision(step, tuple(answers), self._wake_at_s())
 
@@ -93,42 +101,50 @@ class IterationScheduler(Core):
         hold_end_s = oldest.arrival_s + queue.plan.max_hold_s
         return min(hold_end_s, head.deadline_s - self._plan.margin_s - alone_s)
 
-    def _admit(self, slots: int, now_s: float, answers: list[Answer]) -> None:
-        """Free slots go to the first in order, as far as their memory reaches."""
+    def _admit(self, size: int, now_s: float, answers: list[Answer]) -> None:
+        """Free places go to the first in order, as far as their memory reaches."""
         backlog, cost = self._backlog, self._latency.cost
-        self._shed_late(now_s, answers)
         finish_s = due_by_s = -math.inf
+        may_refuse = True
         if cost is not None and self._lengths.seen and self._plan.mode is not Mode.FIXED:
-            typical_s = cost.beta * self._lengths.mean_prompt + self._lengths.remaining(0, 0.5) * cost.at(0, slots, 0)
+            typical_s = cost.beta * self._lengths.mean_prompt + self._lengths.remaining(0, 0.5) * cost.at(0, size, 0)
             finish_s = now_s + typical_s
             due_by_s = now_s + 2.0 * typical_s + self._plan.margin_s
-        while (free := slots - len(self._running)) > 0 and backlog.n:
+            may_refuse = self._may_refuse(typical_s, now_s)
+        if may_refuse:
+            self._shed_late(now_s, answers)
+        while (free := size - len(self._running)) > 0 and backlog.n:
             batch = backlog.take(free, finish_s, due_by_s, self._fits)
             for entry in batch:
-                if finish_s > self._limit_s(entry) and not entry.started:
+                if may_refuse and finish_s > self._limit_s(entry) and not entry.started:
                     answers.append(self._end(entry, Outcome.SHED, now_s))
                 else:
                     self._join(entry)
             if not batch:
                 break
 
-    def _preempt(self, preempted: list[Entry]) -> None:
-        """A preempting tier takes the slot of a strictly lower one: of the lowest the newest, never of the immune."""
+    def _cut_in(self, size: int, preempted: list[Entry]) -> None:
+        """A tier that preempts runs up to the window, whoever runs below it: these are left out of the iteration, and
+        where no slot is free one loses its own: of the lowest tier the newest, never one that lost it k times."""
         if not self._plan.priority:
             return
         for queue in self._backlog.queues:
-            while queue.plan.preempts and queue.n:
-                entry = queue.head() or queue.late_head()
-                victim = self._victim(queue.plan.index)
-                if entry is None or victim is None:
-                    return
-                self._pause(victim, preempted)
-                if not self._fits(entry):
-                    self._evict(victim)
+            if not queue.plan.preempts or not queue.n:
+                continue
+            index = queue.plan.index
+            room = size - sum([entry.tier.index <= index for entry in self._running])
+            while room > 0 and (entry := queue.head() or queue.late_head()) is not None:
+                if len(self._running) >= self._window.cap or not self._fits(entry):
+                    victim = self._victim(index)
+                    if victim is None:
+                        return
+                    self._pause(victim, preempted)
                     if not self._fits(entry):
+                        self._evict(victim)
                         continue
                 self._backlog.remove(entry, RUNNING)
                 self._join(entry)
+                room -= 1
 
     def _victim(self, tier_index: int) -> Entry | None:
         lower = [e for e in self._running if e.tier.index > tier_index and e.preemptions < IMMUNE_AFTER]
@@ -140,7 +156,7 @@ class IterationScheduler(Core):
         if not plan.dynamic or plan.mode is Mode.FIXED or cost is None or not self._lengths.seen:
             shares = self._everybody()
         else:
-            shares = compose(self._running, now_s, cost, self._remaining, self._bounds(cost, now_s))
+            shares = compose(self._running, now_s, cost, self._remaining, self._bounds())
         self._shares = shares
         self._clock.start(now_s)
         self._steps += 1
@@ -182,26 +198,30 @@ class IterationScheduler(Core):
 
     # -- what the policy asks for
 
-    def _bounds(self, cost: Cost, now_s: float) -> Bounds:
+    def _bounds(self) -> Bounds:
         plan = self._plan
         inter_token_s = math.inf
         if plan.inter_token_sla_s is not None:
             inter_token_s = plan.inter_token_sla_s * (1.0 - plan.margin)
         return Bounds(
+            window=self._window.window,
             margin_s=plan.margin_s,
-            least_sequences=self._least,
-            prefill_rate=1.1 * self._arrivals.rate_per_s(now_s) * self._lengths.mean_prompt,
+            usual_s=self._usual_s,
             inter_token_s=inter_token_s,
             tokens=math.inf if plan.token_budget is None else plan.token_budget,
         )
 
     def _remaining(self, entry: Entry) -> float:
-        """Tokens that it may still produce."""
-        lengths = self._tier_lengths.get(entry.tier.name)
-        if lengths is None or lengths.seen < ENOUGH_ENDED:
-            lengths = self._lengths
-        most = entry.request.max_output_tokens - entry.generated
-        return max(1.0, min(most, lengths.remaining(entry.generated, QUANTILE)))
+        """Tokens that it may still produce: to the 99th percentile of all, and past that as many as are usual."""
+        generated = entry.generated
+        left = self._lengths_of(entry.tier).longest - generated
+        if left < 1.0:
+            left = self._lengths_of(entry.tier).remaining(generated, 0.5)
+        return max(1.0, min(left, entry.most - generated))
+
+    def _lengths_of(self, tier: TierPlan) -> OutputLengths:
+        lengths = self._tier_lengths.get(tier.name)
+        return self._lengths if lengths is None or lengths.seen < ENOUGH_ENDED else lengths
 
     def _fill(self, slots: int) -> int:
         """W_sat: enough company."""
@@ -209,18 +229,41 @@ class IterationScheduler(Core):
         return 1 if cost is None else saturation(cost, lengths.mean_prompt, lengths.mean_output, slots)
 
     def _settle(self, now_s: float) -> int:
-        plan, state, memory, lengths = self._plan, self._window, self._limits.max_batch, self._lengths
-        if plan.mode is Mode.FIXED:
-            state.window = state.cap = plan.idle if memory is None else max(1, min(plan.idle, memory))
-            return state.window
-        cost = self._latency.cost
-        size = settle_iterations(state, plan, cost, lengths, self._arrivals, memory, now_s)
+        cost, lengths = self._latency.cost, self._lengths
         if cost is not None and lengths.seen:
-            prompt, output = lengths.mean_prompt, lengths.mean_output
-            self._service_s = cost.per_request(state.cap, prompt, output)
-            least = keeping_up(self._arrivals.rate_per_s(now_s), cost, prompt, output)
-            self._least = state.cap if least is None else min(least, state.cap)
-        return size
+            self._service_s = cost.per_request(self._window.cap, lengths.mean_prompt, lengths.mean_output)
+        pressing = self._pressing(now_s) if lengths.seen else None
+        return settle_iterations(
+            self._window, self._plan, cost, pressing, self._arrivals.dispersion, self._limits.max_batch
+        )
+
+    def _pressing(self, now_s: float) -> Pressing | None:
+        """The highest tier that runs or waits."""
+        highest = self._running[0].tier.index if self._running else len(self._plan.tiers)
+        for queue in self._backlog.queues[:highest]:
+            if queue.n:
+                highest = queue.plan.index
+                break
+        if highest == len(self._plan.tiers):
+            return None
+        tier = self._plan.tiers[highest]
+        rate, lengths = self._rates.get(tier.name), self._lengths_of(tier)
+        return Pressing(
+            tier.deadline_s,
+            rate.per_s(now_s) if rate is not None else 0.0,
+            lengths.mean_prompt,
+            lengths.mean_output,
+            lengths.longest,
+        )
+
+    def submit(self, request: Request, now_s: float) -> tuple[Answer, ...]:
+        """As in `Core`; and counts the tier's own rate."""
+        answers = super().submit(request, now_s)
+        rate = self._rates.get(request.tier)
+        if rate is None:
+            rate = self._rates[request.tier] = Rate(SLOW_TAU_S)
+        rate.arrive(now_s)
+        return answers
 
     def _patience_s(self, tier: TierPlan) -> float:
         cost = self._latency.cost
@@ -246,7 +289,7 @@ class IterationScheduler(Core):
             entry.kept = True
             self._kept[entry.id] = entry
             self._kv_tokens += entry.tokens
-        self._running.append(entry)
+        insort(self._running, entry, key=order)
 
     def _pause(self, victim: Entry, preempted: list[Entry]) -> None:
         self._running.remove(victim)
@@ -311,6 +354,10 @@ class IterationScheduler(Core):
         if not own:
             return ()
         self._clock.end(report.ended_s)
+        if not self._usual_s:
+            self._usual_s = seconds
+        else:
+            self._usual_s *= 1.0 + USUAL_STEP if seconds > self._usual_s else 1.0 - USUAL_STEP
         self._count_iteration(prefill, decoding, kv, seconds, now_s)
         return tuple(self._advance(report))
 

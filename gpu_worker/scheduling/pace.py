@@ -1,9 +1,8 @@
 """Who works in an iteration, and how much prompt is prefilled beside them.
 
 Every iteration takes as long for all who are in it. A sequence that may still need m tokens and has s seconds of slack
-needs iterations of at most s/m: its pace. The most pressing one sets the length of the iteration, the others join in
-the order of their pace as long as it stays within that: patient ones fill what is free, and are left out when it is
-not."""
+needs iterations of at most s/m: its pace. All of the highest tier that runs take part; lower tiers fill what the pace
+of the most pressing one leaves, and are left out when it leaves nothing."""
 
 import math
 from collections.abc import Callable
@@ -12,24 +11,28 @@ from dataclasses import dataclass
 from gpu_worker.scheduling.entries import Entry
 from tailkeeper.model.iterations import Cost
 
-QUANTILE = 0.99
-"""Of the tokens that may still come: the SLA is a p99."""
 LEAST_CHUNK = 16
-PREFILL_SHARE = 0.9
-"""Prefill beside decoding streams at most this share of what they take themselves: no gap over twice the usual one."""
+"""Tokens of prompt that always get their turn."""
 LONE_CHUNK = 10.0
 """With nobody decoding a chunk takes at most this multiple of α: a newcomer waits no longer, α costs a tenth."""
+LONGEST_GAP = 2.0
+"""An iteration takes at most this multiple of the median one: a long prompt must not stop the streams."""
+
+
+DUE = 2.0
+"""A lower tier's sequence is due when it needs iterations under this multiple of the median."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """What an iteration must keep to."""
 
+    window: int
+    """Sequences that work; more only when they are all of the highest tier, or due in a reserve."""
+
     margin_s: float
-    least_sequences: int
-    """As many must work as keep up with the arrivals, whatever the pace."""
-    prefill_rate: float
-    """Prompt tokens per second that arrive: so many must be prefilled, whatever the pace."""
+    usual_s: float
+    """The median iteration."""
     inter_token_s: float
     """The longest gap between tokens."""
     tokens: float
@@ -44,65 +47,96 @@ class Share:
     prefill: int = 0
 
 
+def order(entry: Entry) -> tuple[int, float, int]:
+    """In this order the running are kept, and work: by tier, then key."""
+    return entry.tier.index, entry.key, entry.seq
+
+
 def pace_s(entry: Entry, now_s: float, cost: Cost, remaining: float, margin_s: float) -> float:
     """The longest iteration that still lets this request end in time; infinite when none does."""
-    prefill_s = cost.beta * (entry.target - entry.prefilled)
-    least_s = cost.alpha + cost.gamma
-    for limit_s in (entry.deadline_s - margin_s, entry.hard_s):
-        pace = (limit_s - now_s - prefill_s) / remaining
-        if pace >= least_s:
-            return pace
-    return math.inf
+    slack_s = entry.deadline_s - margin_s - now_s - cost.beta * (entry.target - entry.prefilled)
+    pace = slack_s / remaining
+    return pace if pace >= cost.alpha + cost.gamma else math.inf
 
 
 def compose(
     running: list[Entry], now_s: float, cost: Cost, remaining: Callable[[Entry], float], bounds: Bounds
 ) -> list[Share]:
-    """The iteration: at least one sequence works."""
-    highest = min(entry.tier.index for entry in running)
-    order: list[tuple[bool, float, int, Entry]] = []
+    """The iteration: at least one sequence works. `running` is in `order`; `remaining`: tokens that may still come."""
+    highest = running[0].tier.index
     limit_s = bounds.inter_token_s
-    for entry in running:
-        pace = pace_s(entry, now_s, cost, remaining(entry), bounds.margin_s)
-        lower = entry.tier.index > highest
-        order.append((lower, pace, entry.seq, entry))
-        if pace < limit_s and not lower:
-            limit_s = pace
-    order.sort()
+    owed: dict[int, int] = {}
     shares: list[Share] = []
     prefilling: list[Entry] = []
     seconds = cost.alpha
-    for _, _, _, entry in order:
+    for entry in running:
+        if entry.tier.index == highest:
+            limit_s = min(limit_s, pace_s(entry, now_s, cost, remaining(entry), bounds.margin_s))
         if entry.prefilled < entry.target:
             prefilling.append(entry)
             continue
         own_s = cost.gamma + cost.delta * (entry.target + entry.generated)
-        if shares and len(shares) >= bounds.least_sequences and seconds + own_s > limit_s:
+        if (
+            entry.tier.index > highest
+            and shares
+            and (seconds + own_s > limit_s or len(shares) >= bounds.window)
+            and not _owed(entry, now_s, cost, remaining, bounds, owed)
+        ):
             continue
         if len(shares) >= bounds.tokens:
             break
         shares.append(Share(entry))
         seconds += own_s
     if prefilling:
-        _prefill(prefilling, shares, seconds, limit_s, cost, bounds)
+        _prefill(prefilling, highest, shares, seconds, limit_s, cost, bounds)
     return shares
 
 
+def _owed(
+    entry: Entry,
+    now_s: float,
+    cost: Cost,
+    remaining: Callable[[Entry], float],
+    bounds: Bounds,
+    owed: dict[int, int],
+) -> bool:
+    """Whether a lower tier's sequence takes part whatever the pace: it is due, and within its tier's reserve."""
+    tier = entry.tier
+    taken = owed.get(tier.index, 0)
+    if tier.reserve <= 0.0 or taken >= max(1.0, tier.reserve * bounds.window):
+        return False
+    if pace_s(entry, now_s, cost, remaining(entry), bounds.margin_s) >= DUE * bounds.usual_s:
+        return False
+    owed[tier.index] = taken + 1
+    return True
+
+
 def _prefill(
-    prefilling: list[Entry], shares: list[Share], seconds: float, limit_s: float, cost: Cost, bounds: Bounds
+    prefilling: list[Entry],
+    highest: int,
+    shares: list[Share],
+    seconds: float,
+    limit_s: float,
+    cost: Cost,
+    bounds: Bounds,
 ) -> None:
-    """One prompt after the other, the most pressing first: two half-done prompts help nobody."""
-    spare_s = limit_s - seconds
-    spare_s = min(spare_s, PREFILL_SHARE * seconds if shares else LONE_CHUNK * cost.alpha)
-    if cost.beta > 0.0:
-        keeping_up = bounds.prefill_rate * seconds / max(0.1, 1.0 - bounds.prefill_rate * cost.beta)
-        tokens = max(spare_s / cost.beta, keeping_up, LEAST_CHUNK)
-    else:
-        tokens = math.inf
-    tokens = min(tokens, max(bounds.tokens - len(shares), 1.0))
+    """One prompt after the other, in order: two half-done prompts help nobody."""
+    decoding = len(shares)
+    most_s = LONE_CHUNK * cost.alpha
+    if decoding:
+        most_s = min(max(LONGEST_GAP * bounds.usual_s, LONGEST_GAP * seconds), bounds.inter_token_s) - seconds
+    spare = bounds.tokens - decoding
     for entry in prefilling:
-        if tokens < 1.0:
+        spare_s = most_s if entry.tier.index == highest else min(most_s, limit_s - seconds)
+        tokens = math.inf if cost.beta <= 0.0 else spare_s / cost.beta
+        if entry.tier.index == highest or not shares:
+            tokens = max(tokens, LEAST_CHUNK)
+        chunk = int(min(tokens, max(spare, 1.0), entry.target - entry.prefilled))
+        if chunk < 1:
             break
-        chunk = int(min(tokens, entry.target - entry.prefilled))
         shares.append(Share(entry, chunk))
-        tokens -= chunk
+        spare -= chunk
+        seconds += chunk * cost.beta
+        most_s -= chunk * cost.beta
+        if spare < 1.0 or most_s <= 0.0:
+            break

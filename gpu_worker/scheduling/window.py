@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 
 from gpu_worker.scheduling.plan import Plan
+from tailkeeper.api.enums import Mode
 from tailkeeper.model.arrivals import ArrivalModel
-from tailkeeper.model.iterations import Cost, keeping_up
-from tailkeeper.model.lengths import OutputLengths
+from tailkeeper.model.iterations import Cost, keeping_up, pace_window
 from tailkeeper.model.windows import (
     Line,
     between,
@@ -74,36 +74,45 @@ def drain(window: int, most: int, queued: int, slack_s: float, line: Line | None
     return most if needed is None else max(window, min(most, math.ceil(needed)))
 
 
+@dataclass(frozen=True, slots=True)
+class Pressing:
+    """The highest tier that runs or waits: what its sequences are like, and how fast they come."""
+
+    deadline_s: float
+    rate_per_s: float
+    prompt: float
+    output: float
+    longest: float
+    """The 99th percentile of its outputs, tokens: n*, because the SLA is a p99."""
+
+
 def settle_iterations(
     state: WindowState,
     plan: Plan,
     cost: Cost | None,
-    lengths: OutputLengths,
-    arrivals: ArrivalModel,
+    pressing: Pressing | None,
+    dispersion: float,
     memory: int | None,
-    now_s: float,
 ) -> int:
-    """The same for continuous mode: how many sequences hold a slot."""
-    most = min(plan.idle, plan.ceiling)
-    if memory is not None:
-        most = min(most, memory)
-    if not plan.dynamic:
-        most = plan.busy if memory is None else min(plan.busy, memory)
-        state.window = state.cap = max(1, most)
-        return state.window
-    state.cap = most = max(1, most)
-    if cost is None or not lengths.seen:
-        state.window = min(plan.busy, most)
-        return state.window
-    prompt, output = lengths.mean_prompt, lengths.mean_output
-    rate = arrivals.rate_per_s(now_s)
-    peak = peak_rate(rate, arrivals.dispersion, plan.sla_s)
-    stable = keeping_up(peak, cost, prompt, output)
-    if stable is None:
+    """The same for continuous mode: how many sequences work in an iteration.
+
+    Not more than W_sla, or the longest outputs come late; but as many as it takes to keep up, or all do."""
+    most = plan.idle if plan.mode is Mode.FIXED else min(plan.idle, plan.ceiling) if plan.dynamic else plan.busy
+    most = max(1, most if memory is None else min(most, memory))
+    state.cap = most
+    if plan.mode is Mode.FIXED or not plan.dynamic:
         state.window = most
         return most
+    if cost is None or pressing is None:
+        state.window = min(plan.busy, most)
+        return state.window
+    prompt, output = pressing.prompt, pressing.output
+    peak = peak_rate(pressing.rate_per_s, dispersion, pressing.deadline_s)
+    stable = keeping_up(peak, cost, prompt, output) or most
+    sla = pace_window(pressing.deadline_s, plan.margin, cost, prompt, output, pressing.longest)
     rho = peak * cost.per_request(most, prompt, output)
     wanted = between(rho, most, min(most, max(plan.busy, stable)))
+    wanted = min(wanted, max(sla, stable))
     if abs(wanted - state.window) > STEP * state.window or wanted >= most:
         state.window = max(1, min(most, round(wanted)))
     state.window = min(state.window, most)

@@ -20,6 +20,32 @@ COUNT_MEMORY = 200
 """Horizons that the index of dispersion remembers."""
 
 
+class Rate:
+    """Events per second, the newest counting most: an exponential of time constant `tau_s`."""
+
+    __slots__ = ("_first_s", "_last_s", "_rate", "_tau_s")
+
+    def __init__(self, tau_s: float) -> None:
+        self._tau_s = tau_s
+        self._rate = 0.0
+        self._first_s = self._last_s = -math.inf
+
+    def arrive(self, now_s: float) -> None:
+        """Takes in one event. The time never goes back."""
+        if self._first_s == -math.inf:
+            self._first_s = self._last_s = now_s
+        self._rate = self._rate * math.exp((self._last_s - now_s) / self._tau_s) + 1.0 / self._tau_s
+        self._last_s = now_s
+
+    def per_s(self, now_s: float) -> float:
+        """The rate now; 0 before the first."""
+        if self._first_s == -math.inf:
+            return 0.0
+        # a sum that started t ago reached only 1 − e^(−t/τ) of its height
+        started = 1.0 - math.exp(-max(now_s - self._first_s, self._tau_s / 50.0) / self._tau_s)
+        return self._rate * math.exp(min(0.0, self._last_s - now_s) / self._tau_s) / started
+
+
 class ArrivalModel:
     """Learns from one call of `arrive` per request. `clip_s` bounds a gap (4·SLA): one silence of minutes must not
     forbid holding for the next ones. `horizon_s` is the span over which counts are compared for the dispersion."""

@@ -13,11 +13,10 @@ FADE = 0.98
 LEAST_WEIGHT = 0.02
 OUTLIER = 4.0
 BELIEVED_AFTER = 8
-REFIT_EVERY = 32
+REFIT_EVERY = 64
 EAGER = 64
 """Until so many iterations were seen every new bin refits."""
 MOST_BINS = 128
-SWEEPS = 60
 RIDGE = 1e-4
 """Pull towards the prior, relative to the data: decides what they leave open, as β while all prompts are alike."""
 RESIDUALS = 256
@@ -138,46 +137,71 @@ class IterationLatency:
 
 
 def fit(bins: list[_Bin], prior: Cost | None) -> Cost | None:
-    """Non-negative least squares of relative errors by coordinate descent; None when there is nothing to fit."""
+    """Non-negative least squares of relative errors; None when there is nothing to fit."""
     if not bins:
         return None
+    start = (0.0, 0.0, 0.0, 0.0)
+    if prior is not None:
+        scale = _scale(bins, prior)
+        start = (scale * prior.alpha, scale * prior.beta, scale * prior.gamma, scale * prior.delta)
+    gram, right = _normal_equations(bins)
+    for i in range(4):
+        ridge = RIDGE * gram[i][i] or 1.0  # what no iteration had (no prefill yet) stays as the prior says
+        gram[i][i] += ridge
+        right[i] += ridge * start[i]
+    alpha, beta, gamma, delta = _non_negative(gram, right)
+    least = 1e-6 * max(one.seconds for one in bins)
+    # α and γ above 0, or a window's bound would divide by them
+    return Cost(max(alpha, least), beta, max(gamma, least), delta)
+
+
+def _normal_equations(bins: list[_Bin]) -> tuple[list[list[float]], list[float]]:
     gram = [[0.0] * 4 for _ in range(4)]
     right = [0.0] * 4
     for one in bins:
-        weight = one.weight / (one.seconds * one.seconds)
+        seconds = one.seconds
+        weight = one.weight / (seconds * seconds)
         row = (1.0, one.prefill, one.decoding, one.kv)
         for i in range(4):
             scaled = weight * row[i]
-            right[i] += scaled * one.seconds
-            line = gram[i]
-            for j in range(4):
-                line[j] += scaled * row[j]
-    start = [0.0] * 4
-    if prior is not None:
-        scale = _scale(bins, prior)
-        start = [scale * prior.alpha, scale * prior.beta, scale * prior.gamma, scale * prior.delta]
-    solution = list(start)
-    diagonal = [gram[i][i] for i in range(4)]
+            right[i] += scaled * seconds
+            for j in range(i + 1):
+                gram[i][j] += scaled * row[j]
     for i in range(4):
-        ridge = RIDGE * diagonal[i]
-        gram[i][i] += ridge
-        right[i] += ridge * start[i]
-    for _ in range(SWEEPS * 4):
-        moved = 0.0
-        for i in range(4):
-            if diagonal[i] <= 0.0:
-                continue
-            line = gram[i]
-            value = (right[i] - sum([line[j] * solution[j] for j in range(4) if j != i])) / line[i]
-            value = max(0.0, value)
-            moved = max(moved, abs(value - solution[i]) * diagonal[i] ** 0.5)
-            solution[i] = value
-        if moved < 1e-9:
-            break
-    alpha, beta, gamma, delta = solution
-    least = 1e-6 * max(one.seconds for one in bins)
-    # α and γ above 0, or a window's bound would divide by them
-    return Cost(max(alpha, least), max(beta, 0.0), max(gamma, least), delta)
+        for j in range(i):
+            gram[j][i] = gram[i][j]
+    return gram, right
+
+
+def _non_negative(gram: list[list[float]], right: list[float]) -> list[float]:
+    """The least squares solution with the most negative coefficient taken out (held at 0) until none is left."""
+    active = [0, 1, 2, 3]
+    while True:
+        values = _solve([[gram[i][j] for j in active] for i in active], [right[i] for i in active])
+        lowest = min(range(len(active)), key=values.__getitem__)
+        if values[lowest] >= 0.0 or len(active) == 1:
+            solution = [0.0] * 4
+            for index, value in zip(active, values, strict=True):
+                solution[index] = max(0.0, value)
+            return solution
+        del active[lowest]
+
+
+def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
+    """Gaussian elimination of a small symmetric positive definite system (the ridge makes it so)."""
+    size = len(right)
+    scale = [matrix[i][i] ** -0.5 for i in range(size)]  # coefficients differ by orders of magnitude
+    rows = [[matrix[i][j] * scale[i] * scale[j] for j in range(size)] + [right[i] * scale[i]] for i in range(size)]
+    for i in range(size):
+        for k in range(i + 1, size):
+            factor = rows[k][i] / rows[i][i]
+            for j in range(i, size + 1):
+                rows[k][j] -= factor * rows[i][j]
+    values = [0.0] * size
+    for i in range(size - 1, -1, -1):
+        known = sum([rows[i][j] * values[j] for j in range(i + 1, size)])
+        values[i] = (rows[i][size] - known) / rows[i][i]
+    return [value * scale[i] for i, value in enumerate(values)]
 
 
 def _scale(bins: list[_Bin], prior: Cost) -> float:

@@ -14,7 +14,7 @@ RESCALE_AT = 1e100
 class OutputLengths:
     """Learns from one call of `learn` per ended request."""
 
-    __slots__ = ("_counts", "_increment", "_total", "_total_output", "_total_prompt", "_typical", "seen")
+    __slots__ = ("_counts", "_increment", "_longest", "_total", "_total_output", "_total_prompt", "_typical", "seen")
 
     def __init__(self) -> None:
         self.seen = 0
@@ -22,6 +22,7 @@ class OutputLengths:
         self._total = self._total_output = self._total_prompt = 0.0
         self._counts: list[float] = []
         self._typical: dict[float, list[float]] = {}
+        self._longest = 0.0
 
     @property
     def mean_output(self) -> float:
@@ -32,6 +33,13 @@ class OutputLengths:
     def mean_prompt(self) -> float:
         """P in tokens; 1 before anything ended."""
         return self._total_prompt / self._total if self._total else 1.0
+
+    @property
+    def longest(self) -> float:
+        """The 99th percentile of the outputs, tokens: n*, because an SLA is a p99."""
+        if not self._longest:
+            self._longest = self.remaining(0, 0.99)
+        return self._longest
 
     def learn(self, prompt: int, output: int) -> None:
         """Takes in one request that ended of itself."""
@@ -46,6 +54,7 @@ class OutputLengths:
         self._total_prompt += increment * prompt
         if self.seen < REBUILD_EVERY or self.seen % REBUILD_EVERY == 0:
             self._typical.clear()
+            self._longest = 0.0
             if increment > RESCALE_AT:
                 self._rescale()
 
