@@ -13,7 +13,6 @@ import json
 import os
 import random
 import signal
-import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ from gpu_worker.server import worker
 from tailkeeper.api.enums import Mode
 from tailkeeper.api.policy import PolicySpec
 from tailkeeper.api.resolve import initial_settings, resolve_all
+from tests.integration.control_plane import free_port
 
 POISSON_PER_S = 750
 BODY = json.dumps({"model": "trivial", "input": "how fast is nothing?", "encoding_format": "base64"}).encode()
@@ -227,13 +227,6 @@ async def wait_until_ready(port: int) -> None:
             return
         await asyncio.sleep(0.1)
     raise TimeoutError("the worker did not become ready")
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def main() -> None:

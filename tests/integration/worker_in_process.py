@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,8 @@ from gpu_worker.config import parse
 from gpu_worker.scheduling import create
 from gpu_worker.server.loop import MakeScheduler
 from gpu_worker.server.worker import Worker
+from tests.integration.control_plane import free_port
 from tests.unit.worker.doubles import ScriptedEngine, document
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], within_s: float = 5.0) -> None:

@@ -16,7 +16,7 @@ import uvloop
 from gpu_worker.config import parse
 from gpu_worker.scheduling import create
 from gpu_worker.server.worker import serve
-from tests.integration.worker_in_process import free_port
+from tests.integration.control_plane import free_port
 from tests.unit.worker.doubles import ScriptedEngine, document
 
 REPOSITORY = Path(__file__).parents[2]
