@@ -1,7 +1,8 @@
 """Who the operator is to the API server: its service account's rotating token in the cluster, else a kubeconfig.
 
 Tokens rotate: the kubelet writes a new one when 80 % of the old one's life is over, which leaves two minutes at least
-(tokens live ten minutes or more). Our own calls look at the file each time; kopf's watches log in anew every 100 s."""
+(tokens live ten minutes or more). Our own calls look at the file each time; kopf's watches log in anew every 100 s,
+which ends their connections, and they go on from where they were."""
 
 import datetime
 import logging
@@ -12,15 +13,13 @@ import kopf
 
 from tailkeeper.reconcile.kube import Access
 
-LOGIN_LASTS_S = 100
-
 logger = logging.getLogger(__name__)
 
 
 class Credentials:
     """Reads the credentials; `access` is for our calls, `login` for kopf."""
 
-    def __init__(self, service_account_dir: Path, login_lasts_s: float = LOGIN_LASTS_S) -> None:
+    def __init__(self, service_account_dir: Path, login_lasts_s: float) -> None:
         self._folder = service_account_dir
         self._login_lasts_s = login_lasts_s
         self._in_cluster = (service_account_dir / "token").exists() and "KUBERNETES_SERVICE_HOST" in os.environ

@@ -32,6 +32,8 @@ class Config:
     log_format: str
     log_level: str
     service_account_dir: Path
+    login_s: float
+    """How long kopf's login lasts; a rotated token must be picked up before the old one ends."""
 
 
 def read_config(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> Config:
@@ -54,10 +56,11 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str] = os.en
     option("log-format", "text or json", "text", choices=("text", "json"))
     option("log-level", "debug, info, warning or error", "info", choices=("debug", "info", "warning", "error"))
     option("service-account-dir", "folder with token and ca.crt", str(SERVICE_ACCOUNT_DIR), type=Path)
+    option("login-seconds", "how often the watches log in anew, because tokens rotate", "100", type=float)
     given = parser.parse_args(arguments)
     if not given.worker_image:
         parser.error("--worker-image (or TAILKEEPER_WORKER_IMAGE) is needed")
-    for name in ("tick_seconds", "relist_seconds", "concurrency"):
+    for name in ("tick_seconds", "relist_seconds", "login_seconds", "concurrency"):
         if getattr(given, name) <= 0:
             parser.error(f"--{name.replace('_', '-')} must be over 0")
     try:
@@ -76,6 +79,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str] = os.en
         log_format=given.log_format,
         log_level=given.log_level,
         service_account_dir=Path(given.service_account_dir),
+        login_s=given.login_seconds,
     )
 
 

@@ -33,4 +33,4 @@ def configure_logging(format_: str, level: str) -> None:
     handler.setFormatter(JsonFormatter() if format_ == "json" else text)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name, least in _QUIET.items():
-        logging.getLogger(name).setLevel(max(least, logging.getLogger().level))
+        logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else least)

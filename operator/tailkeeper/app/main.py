@@ -36,10 +36,11 @@ class Operator:
         self.config = config
         self.metrics = Metrics()
         self.store = Store()
+        self.metrics.policies.set_function(lambda: len(self.store.all(POLICY)))
         self.stop = asyncio.Event()
         self.port = config.http_port
         """Where /healthz is served; known for sure once it runs (port 0 takes a free one)."""
-        self._credentials = Credentials(config.service_account_dir)
+        self._credentials = Credentials(config.service_account_dir, config.login_s)
         self._kube = Kube(self._credentials.access, self.metrics.api_request)
         sync_watch = SyncWatch()
         self._tick = Tick(self.store, sync_watch, config.tick_s, self._wake, self.metrics)
@@ -85,7 +86,6 @@ class Operator:
             raise self._failure
 
     def _wake(self, key: Key) -> None:
-        self.metrics.policies.set(len(self.store.all(POLICY)))
         self._dispatcher.add(key)
 
     def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:

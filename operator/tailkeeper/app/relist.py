@@ -46,7 +46,9 @@ class Relist:
         for kind in reversed(WATCHED):
             for namespace in self._scopes:
                 items, version = await self._kube.list(kind, namespace)
-                for key in self._store.replace(kind, namespace, items, version):
+                news = self._store.replace(kind, namespace, items, version)
+                logger.debug("listed %d %s at %s: news for %d policies", len(items), kind.plural, version, len(news))
+                for key in news:
                     self._changed(key)
         self._metrics.relists.labels("ok").inc()
 

@@ -17,6 +17,8 @@ SERVER_TIMEOUT_S = 240
 """The server ends each watch after this, and it goes on from where it was: no connection may be dead for longer."""
 CONNECT_TIMEOUT_S = 10
 REQUEST_TIMEOUT_S = 60
+ERROR_BACKOFFS_S = (0.2, 0.5, 1, 2, 3, 5, 5, 5, 5, 5)
+"""While the server is away a watch tries again at least this often; kopf's own pauses grow to 21 s."""
 INACTIVITY_TIMEOUT_S = 90
 """The server sends a bookmark a minute."""
 
@@ -53,6 +55,7 @@ def build_settings() -> kopf.OperatorSettings:
     settings.watching.chunk_size = 500
     settings.networking.connect_timeout = CONNECT_TIMEOUT_S
     settings.networking.request_timeout = REQUEST_TIMEOUT_S
+    settings.networking.error_backoffs = ERROR_BACKOFFS_S
     for kind in WATCHED:
         if kind.label_selector:
             settings.watching.label_selectors[kind.group, kind.version, kind.plural] = kind.label_selector

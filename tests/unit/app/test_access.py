@@ -8,6 +8,9 @@ import kopf
 import pytest
 
 from tailkeeper.app.access import Credentials
+from tailkeeper.app.config import read_config
+
+LOGIN_S = read_config(["--worker-image=worker:1"], {}).login_s
 
 
 @pytest.fixture
@@ -41,7 +44,7 @@ def rotate(account: Path) -> None:
 
 
 def test_a_rotated_token_is_used_from_the_next_call_on(account: Path) -> None:
-    credentials = Credentials(account)
+    credentials = Credentials(account, LOGIN_S)
     assert credentials.access().server == "https://10.0.0.1:6443"
     assert credentials.access().headers == {"Authorization": "Bearer token-1"}
     before = credentials.access()
@@ -51,21 +54,21 @@ def test_a_rotated_token_is_used_from_the_next_call_on(account: Path) -> None:
 
 
 def test_kopf_asks_again_before_a_rotated_token_can_have_run_out(account: Path) -> None:
-    login = Credentials(account).login()
+    login = Credentials(account, LOGIN_S).login()
     assert login.expiration is not None
     lasts = login.expiration - datetime.datetime.now(datetime.UTC)
     assert lasts < datetime.timedelta(seconds=120), "the kubelet rotates at 80 % of ten minutes at the earliest"
     rotate(account)
-    assert Credentials(account).login().token == "token-2"
+    assert Credentials(account, LOGIN_S).login().token == "token-2"
 
 
 def test_addresses_of_version_six_are_bracketed(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
-    assert Credentials(account).access().server == "https://[fd00::1]:6443"
+    assert Credentials(account, LOGIN_S).access().server == "https://[fd00::1]:6443"
 
 
 def test_without_any_credentials_the_operator_says_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(kopf.LoginError, match="KUBECONFIG"):
-        Credentials(tmp_path).access()
+        Credentials(tmp_path, LOGIN_S).access()
