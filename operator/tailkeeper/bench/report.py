@@ -53,7 +53,7 @@ class Outcomes(_Part):
 
 
 class Waits(_Part):
-    """Where the time of answered requests went, as the server's `Server-Timing` says."""
+    """Where the time went of requests that were answered or expired, as the server's `Server-Timing` says."""
 
     hold_ms: Quantiles
     """The batch wait: engine idle, batch kept open to fill."""
@@ -62,7 +62,7 @@ class Waits(_Part):
     slot_ms: Quantiles
     """Later batches that left without the request."""
     exec_ms: Quantiles
-    """From joining a batch to the end."""
+    """From joining a batch to the end, of the answered."""
     waiting_ms: Quantiles
     """hold + busy + slot."""
 

@@ -27,6 +27,7 @@ from tailkeeper.bench.report import (
 )
 
 SERIES_BUCKETS_S: Final = (1.0, 5.0)
+_WAITED: Final = (Outcome.ANSWERED, Outcome.EXPIRED)
 _LOCAL_TROUBLE: Final = ("Too many open files", "Cannot assign requested address")
 """Errors of connecting that are the generator's machine's, not the target's."""
 
@@ -127,7 +128,7 @@ def _tier(name: str | None, plan: Plan, every: Columns, gaps_ms: Floats, measure
         first_token_ms=quantiles(done.first_token_ms),
         inter_token_ms=quantiles(gaps_ms),
         output_tokens_per_s=_per_s(int(done.output_tokens.sum()), measured_s) if plan.target.streams else None,
-        waits=_waits(done.where(answered)),
+        waits=_waits(done),
         breaches=tuple(
             BreachReport(first_late_s=b.first_late_s, inside_s=b.inside_s, lasted_s=b.lasted_s)
             for b in breaches(done.intended_s.tolist(), done.late.tolist(), plan.warmup_s)
@@ -136,9 +137,12 @@ def _tier(name: str | None, plan: Plan, every: Columns, gaps_ms: Floats, measure
     )
 
 
-def _waits(answered: Columns) -> Waits | None:
-    hold, busy, slot = quantiles(answered.hold_ms), quantiles(answered.busy_ms), quantiles(answered.slot_ms)
-    execution, waiting = quantiles(answered.exec_ms), quantiles(answered.waiting_ms)
+def _waits(done: Columns) -> Waits | None:
+    # The expired count: without them waiting would look shorter the more of it there was. The shed did not wait at all.
+    waited = done.where(np.isin(done.outcome, _WAITED))
+    hold, busy, slot = quantiles(waited.hold_ms), quantiles(waited.busy_ms), quantiles(waited.slot_ms)
+    execution = quantiles(done.exec_ms[done.outcome == Outcome.ANSWERED])
+    waiting = quantiles(waited.waiting_ms)
     if hold is None or busy is None or slot is None or execution is None or waiting is None:
         return None
     return Waits(hold_ms=hold, busy_ms=busy, slot_ms=slot, exec_ms=execution, waiting_ms=waiting)
@@ -152,7 +156,8 @@ def _series(done: Columns, bucket_s: float, start_s: float, has_sla: bool) -> Se
     for n, (begin, end) in enumerate(pairwise(edges)):
         part = slice(begin, end)
         sent = int(end - begin)
-        latency, hold = quantiles(done.latency_ms[part]), quantiles(done.hold_ms[part])
+        latency = quantiles(done.latency_ms[part])
+        hold = quantiles(done.hold_ms[part][np.isin(done.outcome[part], _WAITED)])
         lost = np.isin(done.outcome[part], (Outcome.SHED, Outcome.EXPIRED, Outcome.TIMEOUT))
         points.append(
             Point(

@@ -78,7 +78,7 @@ def _tokens(rows: list[TierReport]) -> Table:
 
 
 def _waits(rows: list[TierReport]) -> Table:
-    table = _table("where answered requests waited, p99 in ms (mean)")
+    table = _table("where requests waited, p99 in ms (mean)")
     for name in ("batch wait", "busy", "slot", "all waiting", "exec"):
         table.add_column(name, justify="right")
     for tier in rows:

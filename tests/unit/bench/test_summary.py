@@ -151,6 +151,18 @@ def test_waits_are_of_those_that_said_them() -> None:
     assert run([row(0)]).tier("a").waits is None
 
 
+def test_who_expired_waited_and_who_was_shed_did_not() -> None:
+    rows = [
+        row(0, waits=(1, 1, 1, 4)),
+        row(1, NAN, Outcome.EXPIRED, 504, waits=(5, 20, 30, 0)),
+        row(2, NAN, Outcome.SHED, 429, waits=(0, 0, 0, 0)),
+    ]
+    waits = run(rows).tier("a").waits
+    assert waits is not None
+    assert (waits.waiting_ms.count, waits.waiting_ms.max) == (2, 55)
+    assert (waits.exec_ms.count, waits.exec_ms.max) == (1, 4)
+
+
 def test_a_series_has_a_point_a_bucket_and_no_number_for_silence() -> None:
     rows = [row(n, 0.06 if n >= 6 else 0.01) for n in range(8)]
     tiers = "aaaa" + "b" * 2 + "aa"
