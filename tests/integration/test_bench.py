@@ -159,8 +159,16 @@ async def test_streams_give_first_token_gaps_and_tokens() -> None:
     assert tier.waits.hold_ms.p50 == 3
 
 
-@pytest.mark.parametrize("ending", ['data: {"error": {"message": "engine broke"}}\n\ndata: [DONE]\n\n', ""])
-async def test_a_stream_that_breaks_off_is_an_error(ending: str) -> None:
+@pytest.mark.parametrize(
+    ("ending", "outcome", "what"),
+    [
+        ("", "error", "the stream ended without [DONE]"),
+        ('data: {"error": {"message": "engine broke"}}\n\ndata: [DONE]\n\n', "error", "engine broke"),
+        ('data: {"error": {"message": "too late", "code": "deadline_exceeded"}}\n\n', "expired", "too late"),
+        ('data: {"error": {"message": "full", "code": 429}}\n\n', "shed", "full"),
+    ],
+)
+async def test_a_stream_that_breaks_off_is_what_it_says(ending: str, outcome: str, what: str) -> None:
     async def breaks(request: web.Request, number: int) -> web.StreamResponse:
         async def events() -> AsyncIterator[str]:
             yield 'data: {"choices":[{"text":"x"}]}\n\n'
@@ -170,8 +178,8 @@ async def test_a_stream_that_breaks_off_is_an_error(ending: str) -> None:
 
     with polite(breaks) as server:
         report = await run_load(plan(server.url, load("a", "constant:10"), api=Api.COMPLETIONS))
-    assert report.tier("a").outcomes.error == 10
-    assert report.errors[0].what in ("engine broke", "the stream ended without [DONE]")
+    assert getattr(report.tier("a").outcomes, outcome) == 10
+    assert report.errors[0].what == what
 
 
 async def test_v2_sends_the_tensor_that_the_model_says() -> None:

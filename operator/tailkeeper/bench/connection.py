@@ -12,7 +12,7 @@ from typing import Final, Protocol, cast
 
 import httptools
 
-from tailkeeper.bench.outcome import Outcome, of_status
+from tailkeeper.bench.outcome import Outcome, of_error_code, of_status
 from tailkeeper.bench.server_timing import UNKNOWN, Waits, parse_server_timing
 from tailkeeper.bench.stream import StreamReader
 
@@ -291,8 +291,10 @@ class Connection(asyncio.Protocol):
         if outcome is Outcome.ANSWERED and exchange.stream is not None:
             if exchange.stream.waits is not None:
                 exchange.waits = exchange.stream.waits
-            if exchange.stream.error is not None or not exchange.stream.done:
-                outcome, error = Outcome.ERROR, exchange.stream.error or "the stream ended without [DONE]"
+            if exchange.stream.error is not None:
+                outcome, error = of_error_code(exchange.stream.error_code), exchange.stream.error
+            elif not exchange.stream.done:
+                outcome, error = Outcome.ERROR, "the stream ended without [DONE]"
         elif outcome is not Outcome.ANSWERED:
             error = f"status {exchange.status}"
         self._pool.end(exchange, outcome, error)

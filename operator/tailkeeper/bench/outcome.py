@@ -28,6 +28,17 @@ def of_status(status: int) -> Outcome:
     return {429: Outcome.SHED, 504: Outcome.EXPIRED}.get(status, Outcome.ERROR)
 
 
+def of_error_code(code: object) -> Outcome:
+    """Outcome of an error inside a stream, whose status was 200 already; `code` is the error's, a name or a number."""
+    match code:
+        case 429 | "429" | "overloaded" | "rate_limit_exceeded":
+            return Outcome.SHED
+        case 504 | "504" | "deadline_exceeded":
+            return Outcome.EXPIRED
+        case _:
+            return Outcome.ERROR
+
+
 ROW: Final = struct.Struct("<IfffffffIHBB")
 """One request as a sending process reports it: the fields of `ROW_FIELDS`, packed."""
 

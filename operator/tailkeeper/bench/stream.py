@@ -15,7 +15,18 @@ _TIMING_COMMENT: Final = b": server-timing "
 class StreamReader:
     """State of one streamed answer."""
 
-    __slots__ = ("_rest", "completion_tokens", "done", "error", "first_s", "gaps_s", "last_s", "tokens", "waits")
+    __slots__ = (
+        "_rest",
+        "completion_tokens",
+        "done",
+        "error",
+        "error_code",
+        "first_s",
+        "gaps_s",
+        "last_s",
+        "tokens",
+        "waits",
+    )
 
     def __init__(self) -> None:
         self._rest = b""
@@ -31,6 +42,8 @@ class StreamReader:
         """Times between tokens, one fewer than tokens."""
         self.done = False
         self.error: str | None = None
+        self.error_code: object = None
+        """The `code` that came with it."""
         self.waits: Waits | None = None
 
     def feed(self, data: bytes, now_s: float) -> None:
@@ -51,6 +64,7 @@ class StreamReader:
             event = json.loads(data)
             if error := event.get("error"):
                 self.error = str(error.get("message", error) if isinstance(error, dict) else error)
+                self.error_code = error.get("code") if isinstance(error, dict) else None
                 return
             if usage := event.get("usage"):
                 self.completion_tokens = int(usage["completion_tokens"])
