@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.control_plane import ControlPlane
+from tests.integration.definitions import install_definitions
 from tests.integration.operators import Field, OperatorProcess, grant_chart_role, running
 
 CRDS = Path(__file__).parents[2] / "crds"
@@ -39,8 +40,7 @@ def controllers(apiserver: ControlPlane) -> Iterator[ControlPlane]:
 @pytest.fixture(scope="session")
 def crds(apiserver: ControlPlane) -> ControlPlane:
     """The API server with Tailkeeper's resources installed and served."""
-    apiserver.kubectl("apply", "--server-side", "-f", str(CRDS))
-    apiserver.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS))
+    install_definitions(apiserver, CRDS)
     return apiserver
 
 

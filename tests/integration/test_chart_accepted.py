@@ -3,11 +3,13 @@
 import json
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.integration.control_plane import ControlPlane
+from tests.integration.definitions import install_definitions
 from tests.integration.helm import CHART, VALUE_SETS, Helm, Object, Values, pick
 
 OPERATOR = "v0.85.0"
@@ -24,9 +26,8 @@ def pod_monitors(apiserver: ControlPlane) -> None:
     """The definition of PodMonitor, from the Prometheus Operator's own module."""
     download = ("go", "mod", "download", "-json", f"github.com/prometheus-operator/prometheus-operator@{OPERATOR}")
     module = json.loads(subprocess.run(download, check=True, capture_output=True, text=True, cwd="/").stdout)["Dir"]
-    crd = f"{module}/example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml"
-    apiserver.kubectl("apply", "--server-side", "-f", crd)
-    apiserver.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", crd)
+    folder = Path(module) / "example" / "prometheus-operator-crd"
+    install_definitions(apiserver, folder / "monitoring.coreos.com_podmonitors.yaml")
 
 
 @pytest.fixture(scope="module")

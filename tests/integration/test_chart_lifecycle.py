@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.integration.control_plane import ControlPlane
+from tests.integration.definitions import await_definitions
 from tests.integration.helm import CHART, Helm, HelmError, Object
 
 POLICIES = "/apis/tailkeeper.dev/v1alpha1/namespaces/default/batchingpolicies"
@@ -69,7 +70,7 @@ def chart_before(tmp_path: Path) -> Path:
 
 def create_policy(plane: ControlPlane) -> str:
     """Makes the policy and returns its uid."""
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+    await_definitions(plane)
     with plane.client() as client:
         answer = client.post(POLICIES, json=POLICY)
         assert answer.is_success, answer.text
