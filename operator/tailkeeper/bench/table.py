@@ -1,12 +1,16 @@
 """The report for people: one row a tier, what waiting was made of, and whether to believe it."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tailkeeper.bench.breach import ALLOWED_LATE
 from tailkeeper.bench.report import Quantiles, Report, TierReport
+
+_WIDE: Final = 110
 
 
 def show(report: Report, console: Console) -> None:
@@ -15,7 +19,7 @@ def show(report: Report, console: Console) -> None:
     length = f"{report.duration_s:g} s" + (f" after {report.warmup_s:g} s of warm-up" if report.warmup_s else "")
     console.print(Text(f"{title} · {length}{' · stopped early' if report.interrupted else ''}", style="dim"))
     rows = [*report.tiers, report.total] if len(report.tiers) > 1 else [*report.tiers]
-    console.print(_latencies(rows))
+    console.print(_latencies(rows, console.width))
     if any(tier.first_token_ms for tier in rows):
         console.print(_tokens(rows))
     if any(tier.waits for tier in rows):
@@ -30,7 +34,7 @@ def lines(report: Report) -> Iterator[str]:
         latency = tier.latency_ms
         if latency is None:
             continue
-        breached = "unknown" if tier.late_ratio is None else str(tier.late_ratio > 0.01).lower()
+        breached = "unknown" if tier.late_ratio is None else str(tier.late_ratio > ALLOWED_LATE).lower()
         yield (
             f"tier={tier.tier} sent={tier.sent} avg={_ms(latency.mean)}ms p95={_ms(latency.p95)}ms "
             f"p99={_ms(latency.p99)}ms timeout_rate={tier.timeout_ratio:.2%} "
@@ -38,29 +42,34 @@ def lines(report: Report) -> Iterator[str]:
         )
 
 
-def _latencies(rows: list[TierReport]) -> Table:
+def _latencies(rows: list[TierReport], width: int) -> Table:
     table = _table("latency in ms, over all requests sent")
-    for name in ("sent", "per s", "mean", "p50", "p95", "p99", "max", "SLA", "late", "timeouts", "errors"):
-        table.add_column(name, justify="right")
-    for tier in rows:
-        latency = tier.latency_ms
-        is_late = tier.late_ratio is not None and tier.late_ratio > 0.01
-        late = Text(
-            _percent(tier.late_ratio), style="red" if is_late else "green" if tier.late_ratio is not None else ""
-        )
-        table.add_row(
-            tier.tier,
-            str(tier.sent),
-            f"{tier.sent_per_s:.1f}",
-            *_cells(latency, "mean", "p50", "p95"),
-            Text(_ms(latency.p99) if latency else "–", style="bold"),
-            *_cells(latency, "max"),
-            f"{tier.sla_ms:g}" if tier.sla_ms else "–",
-            late,
-            Text(_percent(tier.timeout_ratio), style="red" if tier.timeout_ratio > 0 else ""),
-            Text(_percent(tier.error_ratio), style="red" if tier.error_ratio > 0 else ""),
-        )
+    every = [_latency_cells(tier) for tier in rows]
+    # What a narrow terminal goes without first.
+    names = [name for name in every[0] if width >= _WIDE or name not in ("per s", "p50", "max")]
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for tier, cells in zip(rows, every, strict=True):
+        table.add_row(tier.tier, *(cells[name] for name in names))
     return table
+
+
+def _latency_cells(tier: TierReport) -> dict[str, Text]:
+    mean, p50, p95, p99, most = _cells(tier.latency_ms, "mean", "p50", "p95", "p99", "max")
+    late_style = "" if tier.late_ratio is None else "red" if tier.late_ratio > ALLOWED_LATE else "green"
+    return {
+        "sent": Text(str(tier.sent)),
+        "per s": Text(f"{tier.sent_per_s:.1f}"),
+        "mean": Text(mean),
+        "p50": Text(p50),
+        "p95": Text(p95),
+        "p99": Text(p99, style="bold"),
+        "max": Text(most),
+        "SLA": Text(f"{tier.sla_ms:g}" if tier.sla_ms else "–"),
+        "late": Text(_percent(tier.late_ratio), style=late_style),
+        "timeouts": Text(_percent(tier.timeout_ratio), style="red" if tier.timeout_ratio > 0 else ""),
+        "errors": Text(_percent(tier.error_ratio), style="red" if tier.error_ratio > 0 else ""),
+    }
 
 
 def _tokens(rows: list[TierReport]) -> Table:
@@ -119,7 +128,7 @@ def _remarks(report: Report) -> Iterator[Text]:
 
 def _table(title: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("tier")
+    table.add_column("tier", no_wrap=True)
     return table
 
 

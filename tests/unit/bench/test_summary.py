@@ -1,6 +1,7 @@
 """The report: percentiles over all requests sent, what is missing counts as its timeout, nothing unknown is zero."""
 
 import array
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from tailkeeper.bench.measured import ROW_TYPE, Generator, Measured
 from tailkeeper.bench.outcome import ROW, Outcome, of_status
 from tailkeeper.bench.plan import Api, Limits, Plan, Target
 from tailkeeper.bench.report import Report
 from tailkeeper.bench.summary import quantiles, summarize
-from tailkeeper.bench.table import lines
+from tailkeeper.bench.table import lines, show
 from tailkeeper.bench.thresholds import crossed, metrics, parse_threshold
 from tailkeeper.model.load_trace import LoadRequest
 from tailkeeper.model.loads import LoadError
@@ -241,3 +243,13 @@ def test_one_line_a_tier_for_logs() -> None:
     assert line == (
         "tier=a sent=100 avg=10.0ms p95=10.0ms p99=10.0ms timeout_rate=0.00% sla_breached=false kept_up=true"
     )
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_table_fits_its_terminal_and_cuts_no_number(width: int) -> None:
+    report = run([row(n, 12.3456, waits=(1, 2, 3, 4)) for n in range(4000)], tiers="a" * 4000)
+    out = io.StringIO()
+    show(report, Console(file=out, width=width))
+    assert "…" not in out.getvalue()
+    assert max(map(len, out.getvalue().splitlines())) <= width
+    assert "12346" in out.getvalue()
