@@ -134,6 +134,8 @@ def _drive(fleet: list[VirtualWorker], requests: list[Request], tuner: Tuner | N
         worker = only or min(fleet, key=lambda one: one.due_s)
         due_s = worker.due_s
         arrival_s = requests[at].arrival_s if at < count else math.inf
+        if due_s == arrival_s == math.inf:
+            return
         if tick_s < due_s and tick_s < arrival_s:
             assert tuner is not None
             moved = tuner.tick(tick_s, fleet, tuple(fresh))
@@ -143,8 +145,6 @@ def _drive(fleet: list[VirtualWorker], requests: list[Request], tuner: Tuner | N
                     one.apply(moved, tick_s)
             tick_s += tuner.interval_s
         elif due_s <= arrival_s:
-            if due_s == math.inf:
-                return
             worker.advance(due_s)
         else:
             fleet[at % len(fleet)].submit(requests[at], arrival_s)
