@@ -180,6 +180,7 @@ class Backlog:
             if fits is not None and not fits(entry):
                 return
             queue.credit -= 1.0
+            entry.reserved = True
             self.remove(entry, RUNNING)
             batch.append(entry)
             entry = queue.head(finish_s)

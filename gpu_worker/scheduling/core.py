@@ -197,7 +197,7 @@ class Core(ABC):
         if backlog_s > sla_s:
             self._overloaded = True
         elif backlog_s > sla_s / 2.0 or self._overloaded:
-            self._overloaded = self._arrivals.fast_rate_per_s(now_s) * self._service_s > 1.0
+            self._overloaded = self._arrivals.rate_over_s(sla_s, now_s) * self._service_s > 1.0
 
     def _limit_s(self, entry: Entry) -> float:
         """The end of a request's usefulness: its timeout; its SLA while the instance does not keep up."""

@@ -55,6 +55,7 @@ class Entry:
         "prefilled",
         "rank",
         "request",
+        "reserved",
         "seq",
         "since_s",
         "slot_s",
@@ -90,6 +91,8 @@ class Entry:
         self.target = request.prompt_tokens
         """Tokens to prefill: the prompt; what it has produced as well when its KV memory was taken."""
         self.prefilled = self.generated = self.preemptions = 0
+        self.reserved = False
+        """Got in by its tier's reserve."""
         self.kept = False
         """Its tokens are in the engine's KV memory."""
         self.tokens = request.prompt_tokens + request.max_output_tokens

@@ -8,7 +8,7 @@ from bisect import insort
 
 from gpu_worker.scheduling.core import TIMER_S, Core
 from gpu_worker.scheduling.entries import Entry, State
-from gpu_worker.scheduling.interface import Answer, Decision, Outcome, Request, Step, StepReport, Work
+from gpu_worker.scheduling.interface import Answer, Decision, Outcome, Request, Step, StepReport, Waits, Work
 from gpu_worker.scheduling.pace import Bounds, Share, compose, order
 from gpu_worker.scheduling.plan import EngineLimits, TierPlan, prior_cost
 from gpu_worker.scheduling.queues import TierQueue
@@ -25,8 +25,10 @@ IMMUNE_AFTER = 3
 """Preemptions (k) after which a request keeps its slot."""
 ENOUGH_ENDED = 20
 """Requests that must have ended before a tier's own lengths are believed."""
-USUAL_STEP = 0.01
+USUAL_STEP = 0.002
 """By which the estimate of the median iteration moves up or down with each."""
+RATE_DEADLINES = 2.0
+"""A tier's rate remembers this many deadlines: over less, a few requests that take long would move the window."""
 KAPPA = 5.0
 """κ, as in request mode: a second of engine time saved is worth κ seconds of requests' waiting."""
 
@@ -107,14 +109,17 @@ class IterationScheduler(Core):
         finish_s = due_by_s = -math.inf
         may_refuse = True
         if cost is not None and self._lengths.seen and self._plan.mode is not Mode.FIXED:
-            typical_s = cost.beta * self._lengths.mean_prompt + self._lengths.remaining(0, 0.5) * cost.at(0, size, 0)
-            finish_s = now_s + typical_s
-            due_by_s = now_s + 2.0 * typical_s + self._plan.margin_s
-            may_refuse = self._may_refuse(typical_s, now_s)
+            lengths, step_s = self._waiting_lengths(), max(self._usual_s, cost.at(0, size, 0))
+            typical_s = cost.beta * lengths.mean_prompt + lengths.remaining(0, 0.5) * step_s
+            longest_s = cost.beta * lengths.mean_prompt + lengths.longest * step_s + self._plan.margin_s
+            # while all that come cannot be served, those with the time that even a long one takes are
+            finish_s = now_s + (longest_s if self._overloaded else typical_s)
+            due_by_s = finish_s + 2.0 * typical_s + self._plan.margin_s
+            may_refuse = self._may_refuse(cost.at(self._lengths.mean_prompt, 1, 0), now_s)
         if may_refuse:
             self._shed_late(now_s, answers)
         while (free := size - len(self._running)) > 0 and backlog.n:
-            batch = backlog.take(free, finish_s, due_by_s, self._fits)
+            batch = backlog.take(free, finish_s, due_by_s, self._claim)
             for entry in batch:
                 if may_refuse and finish_s > self._limit_s(entry) and not entry.started:
                     answers.append(self._end(entry, Outcome.SHED, now_s))
@@ -125,7 +130,8 @@ class IterationScheduler(Core):
 
     def _cut_in(self, size: int, preempted: list[Entry]) -> None:
         """A tier that preempts runs up to the window, whoever runs below it: these are left out of the iteration, and
-        where no slot is free one loses its own: of the lowest tier the newest, never one that lost it k times."""
+        where no slot is free one loses its own: of the lowest tier the newest, never one that lost it k times or that
+        has it from its reserve."""
         if not self._plan.priority:
             return
         for queue in self._backlog.queues:
@@ -134,12 +140,12 @@ class IterationScheduler(Core):
             index = queue.plan.index
             room = size - sum([entry.tier.index <= index for entry in self._running])
             while room > 0 and (entry := queue.head() or queue.late_head()) is not None:
-                if len(self._running) >= self._window.cap or not self._fits(entry):
+                if len(self._running) >= self._window.cap or not self._claim(entry):
                     victim = self._victim(index)
                     if victim is None:
                         return
                     self._pause(victim, preempted)
-                    if not self._fits(entry):
+                    if not self._claim(entry):
                         self._evict(victim)
                         continue
                 self._backlog.remove(entry, RUNNING)
@@ -147,7 +153,11 @@ class IterationScheduler(Core):
                 room -= 1
 
     def _victim(self, tier_index: int) -> Entry | None:
-        lower = [e for e in self._running if e.tier.index > tier_index and e.preemptions < IMMUNE_AFTER]
+        lower = [
+            entry
+            for entry in self._running
+            if entry.tier.index > tier_index and entry.preemptions < IMMUNE_AFTER and not entry.reserved
+        ]
         return max(lower, key=lambda entry: (entry.tier.index, entry.seq), default=None)
 
     def _iterate(self, preempted: list[Entry], now_s: float) -> Step:
@@ -156,7 +166,7 @@ class IterationScheduler(Core):
         if not plan.dynamic or plan.mode is Mode.FIXED or cost is None or not self._lengths.seen:
             shares = self._everybody()
         else:
-            shares = compose(self._running, now_s, cost, self._remaining, self._bounds())
+            shares = compose(self._running, now_s, cost, self._remaining, self._bounds(cost, now_s))
         self._shares = shares
         self._clock.start(now_s)
         self._steps += 1
@@ -179,7 +189,7 @@ class IterationScheduler(Core):
             self._steps,
             tuple(work),
             tuple(entry.request for entry in preempted if entry.state is QUEUED),
-            len(shares) if plan.dynamic else self._window.window,
+            self._window.window,
             tuple(entry.request for entry in evicted),
         )
 
@@ -198,8 +208,11 @@ class IterationScheduler(Core):
 
     # -- what the policy asks for
 
-    def _bounds(self) -> Bounds:
+    def _bounds(self, cost: Cost, now_s: float) -> Bounds:
         plan = self._plan
+        tier = self._running[0].tier
+        rate = self._rates.get(tier.name)
+        rate_per_s = rate.per_s(now_s) if rate is not None else 0.0
         inter_token_s = math.inf
         if plan.inter_token_sla_s is not None:
             inter_token_s = plan.inter_token_sla_s * (1.0 - plan.margin)
@@ -208,6 +221,7 @@ class IterationScheduler(Core):
             margin_s=plan.margin_s,
             usual_s=self._usual_s,
             inter_token_s=inter_token_s,
+            prefill_share=1.2 * rate_per_s * cost.beta * self._lengths_of(tier).mean_prompt,
             tokens=math.inf if plan.token_budget is None else plan.token_budget,
         )
 
@@ -222,6 +236,13 @@ class IterationScheduler(Core):
     def _lengths_of(self, tier: TierPlan) -> OutputLengths:
         lengths = self._tier_lengths.get(tier.name)
         return self._lengths if lengths is None or lengths.seen < ENOUGH_ENDED else lengths
+
+    def _waiting_lengths(self) -> OutputLengths:
+        """Of the highest tier that waits."""
+        for queue in self._backlog.queues:
+            if queue.n:
+                return self._lengths_of(queue.plan)
+        return self._lengths
 
     def _fill(self, slots: int) -> int:
         """W_sat: enough company."""
@@ -254,14 +275,19 @@ class IterationScheduler(Core):
             lengths.mean_prompt,
             lengths.mean_output,
             lengths.longest,
+            self._backlog.queues[highest].n,
         )
 
     def submit(self, request: Request, now_s: float) -> tuple[Answer, ...]:
-        """As in `Core`; and counts the tier's own rate."""
+        """As in `Core`; and counts the tier's own rate. What the memory can never hold has failed."""
+        kv_tokens = self._limits.kv_tokens
+        if kv_tokens is not None and request.prompt_tokens + request.max_output_tokens > kv_tokens:
+            return (Answer(request, Outcome.ERROR, Waits(), now_s),)
         answers = super().submit(request, now_s)
         rate = self._rates.get(request.tier)
         if rate is None:
-            rate = self._rates[request.tier] = Rate(SLOW_TAU_S)
+            tau_s = max(SLOW_TAU_S, RATE_DEADLINES * self._tiers[request.tier].deadline_s)
+            rate = self._rates[request.tier] = Rate(tau_s)
         rate.arrive(now_s)
         return answers
 
@@ -284,11 +310,12 @@ class IterationScheduler(Core):
 
     # -- slots and memory
 
+    @property
+    def kept_tokens(self) -> int:
+        """KV memory that is spoken for, in tokens."""
+        return self._kv_tokens
+
     def _join(self, entry: Entry) -> None:
-        if not entry.kept:
-            entry.kept = True
-            self._kept[entry.id] = entry
-            self._kv_tokens += entry.tokens
         insort(self._running, entry, key=order)
 
     def _pause(self, victim: Entry, preempted: list[Entry]) -> None:
@@ -297,10 +324,17 @@ class IterationScheduler(Core):
         preempted.append(victim)
         self._backlog.put_back(victim)
 
-    def _fits(self, entry: Entry) -> bool:
-        """Whether its memory is there, if need be that of preempted ones which stand behind it."""
-        if entry.kept or self._has_room(entry):
-            return True
+    def _claim(self, entry: Entry) -> bool:
+        """Takes the memory that it may come to need, if need be from preempted ones that stand behind it."""
+        if not entry.kept:
+            if not self._has_room(entry) and not self._make_room(entry):
+                return False
+            entry.kept = True
+            self._kept[entry.id] = entry
+            self._kv_tokens += entry.tokens
+        return True
+
+    def _make_room(self, entry: Entry) -> bool:
         behind = [e for e in self._kept.values() if e.state is QUEUED and self._stands_behind(e, entry)]
         behind.sort(key=lambda other: (other.tier.index, other.key), reverse=True)
         for other in behind:

@@ -15,8 +15,11 @@ LEAST_CHUNK = 16
 """Tokens of prompt that always get their turn."""
 LONE_CHUNK = 10.0
 """With nobody decoding a chunk takes at most this multiple of α: a newcomer waits no longer, α costs a tenth."""
-LONGEST_GAP = 2.0
-"""An iteration takes at most this multiple of the median one: a long prompt must not stop the streams."""
+LONGEST_GAP = 1.5
+"""With prefill an iteration takes at most this multiple of the median one, or of what it takes without: a long prompt
+must not stop the streams. Unless prompts come faster than that, or would not be prefilled in time:"""
+HURRY = 0.5
+"""this share of the slack that they have."""
 
 
 DUE = 2.0
@@ -35,6 +38,8 @@ class Bounds:
     """The median iteration."""
     inter_token_s: float
     """The longest gap between tokens."""
+    prefill_share: float
+    """Of the time that prompts of the highest tier need, as they arrive."""
     tokens: float
     """The token budget; infinite when there is none."""
 
@@ -69,11 +74,18 @@ def compose(
     shares: list[Share] = []
     prefilling: list[Entry] = []
     seconds = cost.alpha
+    pending_s, hurry = 0.0, bounds.prefill_share
     for entry in running:
         if entry.tier.index == highest:
-            limit_s = min(limit_s, pace_s(entry, now_s, cost, remaining(entry), bounds.margin_s))
+            left = remaining(entry)
+            limit_s = min(limit_s, pace_s(entry, now_s, cost, left, bounds.margin_s))
         if entry.prefilled < entry.target:
             prefilling.append(entry)
+            if entry.tier.index == highest:
+                pending_s += cost.beta * (entry.target - entry.prefilled)
+                slack_s = entry.deadline_s - bounds.margin_s - now_s - left * bounds.usual_s
+                if slack_s > pending_s:
+                    hurry = max(hurry, pending_s / (HURRY * slack_s))
             continue
         own_s = cost.gamma + cost.delta * (entry.target + entry.generated)
         if (
@@ -88,7 +100,9 @@ def compose(
         shares.append(Share(entry))
         seconds += own_s
     if prefilling:
-        _prefill(prefilling, highest, shares, seconds, limit_s, cost, bounds)
+        # a share h of the time from now on: h = p/(s + p) of an iteration with p of prefill beside s
+        hurry_s = seconds * hurry / max(0.1, 1.0 - hurry)
+        _prefill(prefilling, highest, shares, seconds, limit_s, cost, bounds, hurry_s)
     return shares
 
 
@@ -105,7 +119,7 @@ def _owed(
     taken = owed.get(tier.index, 0)
     if tier.reserve <= 0.0 or taken >= max(1.0, tier.reserve * bounds.window):
         return False
-    if pace_s(entry, now_s, cost, remaining(entry), bounds.margin_s) >= DUE * bounds.usual_s:
+    if not entry.reserved and pace_s(entry, now_s, cost, remaining(entry), bounds.margin_s) >= DUE * bounds.usual_s:
         return False
     owed[tier.index] = taken + 1
     return True
@@ -119,18 +133,21 @@ def _prefill(
     limit_s: float,
     cost: Cost,
     bounds: Bounds,
+    hurry_s: float,
 ) -> None:
     """One prompt after the other, in order: two half-done prompts help nobody."""
-    decoding = len(shares)
     most_s = LONE_CHUNK * cost.alpha
-    if decoding:
-        most_s = min(max(LONGEST_GAP * bounds.usual_s, LONGEST_GAP * seconds), bounds.inter_token_s) - seconds
-    spare = bounds.tokens - decoding
+    if shares:
+        most_s = max(LONGEST_GAP * bounds.usual_s - seconds, (LONGEST_GAP - 1.0) * seconds, hurry_s)
+        most_s = min(most_s, bounds.inter_token_s - seconds)
+    spare = bounds.tokens - len(shares)
+    least = LEAST_CHUNK
     for entry in prefilling:
-        spare_s = most_s if entry.tier.index == highest else min(most_s, limit_s - seconds)
-        tokens = math.inf if cost.beta <= 0.0 else spare_s / cost.beta
-        if entry.tier.index == highest or not shares:
-            tokens = max(tokens, LEAST_CHUNK)
+        top = entry.tier.index == highest or entry.reserved
+        spare_s = most_s if top else min(most_s, limit_s - seconds)
+        tokens = spare_s / cost.beta if cost.beta > 0.0 else math.inf
+        if top or not shares:
+            tokens = max(tokens, least)
         chunk = int(min(tokens, max(spare, 1.0), entry.target - entry.prefilled))
         if chunk < 1:
             break
@@ -138,5 +155,6 @@ def _prefill(
         spare -= chunk
         seconds += chunk * cost.beta
         most_s -= chunk * cost.beta
+        least = 0
         if spare < 1.0 or most_s <= 0.0:
             break

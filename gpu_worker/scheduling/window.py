@@ -74,6 +74,10 @@ def drain(window: int, most: int, queued: int, slack_s: float, line: Line | None
     return most if needed is None else max(window, min(most, math.ceil(needed)))
 
 
+CROWDED = 0.25
+"""With more waiting than is served in this share of their deadline throughput comes first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pressing:
     """The highest tier that runs or waits: what its sequences are like, and how fast they come."""
@@ -84,6 +88,7 @@ class Pressing:
     output: float
     longest: float
     """The 99th percentile of its outputs, tokens: n*, because the SLA is a p99."""
+    waiting: int
 
 
 def settle_iterations(
@@ -113,6 +118,8 @@ def settle_iterations(
     rho = peak * cost.per_request(most, prompt, output)
     wanted = between(rho, most, min(most, max(plan.busy, stable)))
     wanted = min(wanted, max(sla, stable))
+    if pressing.waiting * cost.per_request(wanted, prompt, output) > CROWDED * pressing.deadline_s:
+        wanted = most
     if abs(wanted - state.window) > STEP * state.window or wanted >= most:
         state.window = max(1, min(most, round(wanted)))
     state.window = min(state.window, most)

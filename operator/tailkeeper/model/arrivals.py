@@ -148,6 +148,10 @@ class ArrivalModel:
         since = now_s - self._last_s
         return 0.0 if since == math.inf else self._fast * math.exp(-max(since, 0.0) / FAST_TAU_S)
 
+    def rate_over_s(self, horizon_s: float, now_s: float) -> float:
+        """Of the two rates the one that remembers about that long."""
+        return self.fast_rate_per_s(now_s) if horizon_s <= 2.0 * FAST_TAU_S else self.rate_per_s(now_s)
+
     def quiet_at_s(self, rate_per_s: float) -> float:
         """When λ_f will have fallen to that rate, if nobody arrives; in the past when it already has."""
         if self._fast <= 0.0 or rate_per_s <= 0.0:

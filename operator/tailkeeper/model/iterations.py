@@ -12,13 +12,17 @@ FADE = 0.98
 """Factor of the weight of a bin per refit in which it was not seen."""
 LEAST_WEIGHT = 0.02
 OUTLIER = 4.0
+FASTER = 0.5
+"""Under this multiple it does teach, but a line of averages would take hundreds to follow."""
 BELIEVED_AFTER = 8
+"""So many in a row that are over the one, or under the other, are the new speed."""
 REFIT_EVERY = 64
 EAGER = 64
 """Until so many iterations were seen every new bin refits."""
 MOST_BINS = 128
-RIDGE = 1e-4
-"""Pull towards the prior, relative to the data: decides what they leave open, as β while all prompts are alike."""
+RIDGE = (1e-5, 1e-5, 1e-5, 1e-2)
+"""Pull towards the prior, relative to the data: decides what they leave open. KV tokens grow with prefill and with
+sequences, so at first all of it could be theirs; a δ of 1 ms from 50 tokens would make 1600 take more than a second."""
 RESIDUALS = 256
 ENOUGH_RESIDUALS = 20
 
@@ -95,6 +99,10 @@ class IterationLatency:
                 if self._outliers < BELIEVED_AFTER:
                     return
                 self._forget()
+            elif seconds < FASTER * expected:
+                self._outliers += 1
+                if self._outliers >= BELIEVED_AFTER:
+                    self._forget()
             else:
                 self._outliers = 0
                 self._remember_residual(seconds / expected - 1.0)
@@ -146,7 +154,7 @@ def fit(bins: list[_Bin], prior: Cost | None) -> Cost | None:
         start = (scale * prior.alpha, scale * prior.beta, scale * prior.gamma, scale * prior.delta)
     gram, right = _normal_equations(bins)
     for i in range(4):
-        ridge = RIDGE * gram[i][i] or 1.0  # what no iteration had (no prefill yet) stays as the prior says
+        ridge = RIDGE[i] * gram[i][i] or 1.0  # what no iteration had (no prefill yet) stays as the prior says
         gram[i][i] += ridge
         right[i] += ridge * start[i]
     alpha, beta, gamma, delta = _non_negative(gram, right)

@@ -15,8 +15,10 @@ FADE = 0.998
 LEAST_WEIGHT = 0.02
 OUTLIER = 4.0
 """A batch over this multiple of what was expected does not teach: it was the machine's pause, not the model's time."""
+FASTER = 0.5
+"""Under this multiple it does teach, but a line of averages would take hundreds to follow."""
 BELIEVED_AFTER = 8
-"""So many outliers in a row are the new speed."""
+"""So many in a row that are over the one, or under the other, are the new speed."""
 RESIDUALS = 256
 REFIT_EVERY = 8
 UNSEEN_SPREAD = 0.1
@@ -91,6 +93,10 @@ class BatchLatency:
                 if self._outliers < BELIEVED_AFTER:
                     return
                 self._forget()
+            elif seconds < FASTER * expected:
+                self._outliers += 1
+                if self._outliers >= BELIEVED_AFTER:
+                    self._forget()
             else:
                 self._outliers = 0
                 self._remember_residual(seconds / expected - 1.0)

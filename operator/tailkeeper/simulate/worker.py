@@ -94,6 +94,14 @@ class VirtualWorker:
             self._finish(self._step)
             self._turn(self._scheduler.next(now_s), now_s)
 
+    def cancel(self, request_id: str, now_s: float) -> None:
+        """A caller goes away."""
+        answer = self._scheduler.cancel(request_id, now_s)
+        if answer is not None:
+            self._answered((answer,))
+        decision = self._scheduler.next(now_s) if self._step is None else self._scheduler.tick(now_s)
+        self._turn(decision, now_s)
+
     def apply(self, settings: Settings, now_s: float) -> None:
         """New settings arrive."""
         answers = self._scheduler.apply(settings, now_s)
