@@ -22,7 +22,13 @@ def main() -> None:
     logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     try:
-        options = EngineOptions(config.model, config.device, config.threads or cpus_available())
+        options = EngineOptions(
+            config.model,
+            config.device,
+            config.threads or cpus_available(),
+            config.kv_tokens,
+            config.most_sequences,
+        )
         uvloop.run(serve(config, BUILDERS[config.engine](options), create))
         status = 0
     except Exception as error:

@@ -59,6 +59,8 @@ class WorkerConfig:
     api_keys: Path | None
     device: str
     threads: int
+    kv_tokens: int
+    most_sequences: int
     max_body_bytes: int
     max_inputs: int
     hang_s: float
@@ -96,6 +98,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] | None = None
         api_keys=given.api_keys_dir,
         device=given.device,
         threads=given.threads,
+        kv_tokens=given.kv_tokens,
+        most_sequences=given.max_sequences,
         max_body_bytes=given.max_body_bytes,
         max_inputs=given.max_inputs,
         hang_s=given.hang_seconds,
@@ -156,6 +160,13 @@ def _parser(environment: Mapping[str, str]) -> _EnvironmentDefaults:
     flag("api-keys-dir", type=Path, help="mounted Secret, a file TENANT holds `KEY` or `KEY tier,tier`; absent: open")
     flag("device", default="auto", help="auto, cpu, cuda or cuda:N; auto takes CUDA where there is one")
     flag("threads", type=_whole(0, 1024), default=0, help="CPU threads of a forward pass; 0: the container's CPU limit")
+    flag(
+        "kv-tokens",
+        type=_whole(0, 1 << 31),
+        default=0,
+        help="causal-lm: prompt and output tokens that the KV memory holds; 0: as many as there is memory for",
+    )
+    flag("max-sequences", type=_whole(1, 65536), default=64, help="causal-lm: texts made at a time (%(default)s)")
     flag("max-body-bytes", type=_whole(1, 1 << 30), default=4 << 20, help="larger bodies get 413 (%(default)s)")
     flag("max-inputs", type=_whole(1, 65536), default=2048, help="inputs of one call (%(default)s)")
     flag("hang-seconds", type=_seconds, default=60.0, help="a longer step fails /healthz (%(default)s)")

@@ -103,8 +103,8 @@ class Engine(Protocol):
         ...
 
     def step(self, tasks: Sequence[Task], evicted: Sequence[str]) -> StepResult:
-        """Runs one batch or iteration, after the `evicted` have lost their memory (they may come again, from the start).
-        An exception means that the step as a whole failed."""
+        """Runs one batch or iteration, after the `evicted` have lost their memory (they may come again, from the
+        start). An exception means that the step as a whole failed."""
         ...
 
     def release(self, ids: Sequence[str]) -> None:

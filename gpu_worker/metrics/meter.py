@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gpu_worker.metrics.histogram import Histogram, edges_s
-from gpu_worker.scheduling.interface import Answer, Cause, Outcome, StepReport, Waits
+from gpu_worker.scheduling.interface import Answer, Cause, Outcome, Request, StepReport, Waits
 from tailkeeper.api.enums import Mode
 from tailkeeper.api.settings import Settings
 
@@ -33,6 +33,8 @@ class Moment(StrEnum):
 
 
 LATE = frozenset({Outcome.LATE, Outcome.SHED, Outcome.EXPIRED})
+LATE_GAPS = 0.01
+"""A text whose gaps between tokens were over the SLA more often than this is late: the SLA is a p99."""
 TIMED_OUT = frozenset({Outcome.SHED, Outcome.EXPIRED})
 
 
@@ -76,6 +78,16 @@ class TierTimes:
     inter_token: Histogram | None
     wait_s: dict[Cause, float] = field(default_factory=lambda: dict.fromkeys(Cause, 0.0))
     preemptions: int = 0
+
+
+@dataclass(slots=True)
+class TokenTimes:
+    """One request's tokens."""
+
+    last_s: float | None = None
+    """When the last one was made."""
+    gaps: int = 0
+    late_gaps: int = 0
 
 
 class Meter:
@@ -122,15 +134,32 @@ class Meter:
             preemptions=old.preemptions if old else 0,
         )
 
-    def ended(self, answer: Answer, generation: int) -> None:
-        """One request ended. A tier that is gone meanwhile counts as the default tier, where its requests moved."""
+    def token(self, request: Request, generation: int, tokens: TokenTimes, now_s: float) -> None:
+        """One more token of a request was made."""
         assert self.settings is not None
-        tier = answer.request.tier if answer.request.tier in self.tiers else self.settings.default_tier
+        tier = self._tier(request)
+        times, last_s = self.tiers[tier], tokens.last_s
+        tokens.last_s = now_s
+        if last_s is None:
+            seconds = now_s - request.arrival_s
+            if times.first_token is not None:
+                times.first_token.observe(seconds)
+            if _over(seconds, self.settings.first_token_sla_ms):
+                self._judged(generation, tier).late[Objective.FIRST_TOKEN] += 1
+            return
+        tokens.gaps += 1
+        if times.inter_token is not None:
+            times.inter_token.observe(now_s - last_s)
+        tokens.late_gaps += _over(now_s - last_s, self.settings.inter_token_sla_ms)
+
+    def ended(self, answer: Answer, generation: int, tokens: TokenTimes | None = None) -> None:
+        """One request ended. A tier that is gone meanwhile counts as the default tier, where its requests moved."""
+        tier = self._tier(answer.request)
         times = self.tiers[tier]
         outcome, waits = answer.outcome, answer.waits
         # A caller that went away after its SLA had passed was let down like the others.
         late = outcome in LATE or (outcome is Outcome.CANCELLED and waits.total_s > times.sla_s)
-        judged = self.judged.get(generation, self.judged[self.generations[0]])[tier]
+        judged = self._judged(generation, tier)
         judged.requests[outcome] += 1
         judged.count(int(answer.ended_s), late)
         if late:
@@ -145,6 +174,26 @@ class Meter:
         elif outcome in TIMED_OUT:
             # A missing answer counts as its timeout: percentiles are over all requests that were sent.
             times.request.observe(max(waits.total_s, self._timeout_s(tier)))
+
+        if tokens is not None:
+            self._judge_tokens(judged, times, tokens, outcome, tier)
+
+    def _judge_tokens(self, judged: Judged, times: TierTimes, tokens: TokenTimes, outcome: Outcome, tier: str) -> None:
+        assert self.settings is not None
+        if tokens.late_gaps > LATE_GAPS * tokens.gaps:
+            judged.late[Objective.INTER_TOKEN] += 1
+        if tokens.last_s is None and outcome in TIMED_OUT:  # a first token that never came counts as its timeout
+            if times.first_token is not None:
+                times.first_token.observe(self._timeout_s(tier))
+            if self.settings.first_token_sla_ms is not None:
+                judged.late[Objective.FIRST_TOKEN] += 1
+
+    def _tier(self, request: Request) -> str:
+        assert self.settings is not None
+        return request.tier if request.tier in self.tiers else self.settings.default_tier
+
+    def _judged(self, generation: int, tier: str) -> Judged:
+        return self.judged.get(generation, self.judged[self.generations[0]])[tier]
 
     def step(self, report: StepReport) -> None:
         """One step ended."""
@@ -173,6 +222,10 @@ class Meter:
 
 def _slas_s(sla_ms: int | None, otherwise_s: float) -> float:
     return otherwise_s if sla_ms is None else sla_ms / 1000
+
+
+def _over(seconds: float, sla_ms: int | None) -> bool:
+    return sla_ms is not None and seconds * 1000 > sla_ms
 
 
 def _kept(old: Histogram | None, sla_s: float) -> Histogram:

@@ -8,37 +8,51 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from gpu_worker.server.completions import CompletionsApi
 from gpu_worker.server.embeddings import EmbeddingsApi
 from gpu_worker.server.errors import ApiError, Code, inference_body, openai_body
 from gpu_worker.server.exchange import Door, Endpoint, Handler, Shape
 from gpu_worker.server.inference import InferenceApi
+from gpu_worker.server.models import ModelsApi
 from gpu_worker.server.status import StatusApi
 
+POST, GET = ["POST"], ["GET", "HEAD"]
 
-def api_app(door: Door, embeddings: EmbeddingsApi, inference: InferenceApi, status: StatusApi) -> Starlette:
-    """What clients call. The busiest paths come first: they are tried in order."""
-    post, get = ["POST"], ["GET", "HEAD"]
 
-    def route(path: str, methods: list[str], handler: Handler, shape: Shape, open_to_all: bool = False) -> Route:
-        return Route(path, Endpoint(door, handler, shape, open_to_all), methods=methods)
-
+def api_app(door: Door, busiest: Sequence[BaseRoute], models: ModelsApi, status: StatusApi) -> Starlette:
+    """What clients call. The engine's own paths come first: they are the busiest, and paths are tried in order."""
     routes = [
-        route("/v1/embeddings", post, embeddings.embeddings, openai_body),
-        route("/v2/models/{name:path}/versions/{version}/infer", post, inference.infer, inference_body),
-        route("/v2/models/{name:path}/infer", post, inference.infer, inference_body),
+        *busiest,
         *_probes(door, status),
-        route("/settings", get, status.settings, openai_body),
-        route("/v1/models", get, embeddings.models, openai_body),
-        route("/v1/models/{name:path}", get, embeddings.model, openai_body),
-        route("/v2", get, inference.server, inference_body, open_to_all=True),
-        route("/v2/health/live", get, inference.live, inference_body, open_to_all=True),
-        route("/v2/health/ready", get, inference.ready, inference_body, open_to_all=True),
-        route("/v2/models/{name:path}/versions/{version}/ready", get, inference.model_ready, inference_body),
-        route("/v2/models/{name:path}/ready", get, inference.model_ready, inference_body),
-        route("/v2/models/{name:path}/versions/{version}", get, inference.model, inference_body),
-        route("/v2/models/{name:path}", get, inference.model, inference_body),
+        _route(door, "/settings", GET, status.settings, openai_body),
+        _route(door, "/v1/models", GET, models.models, openai_body),
+        _route(door, "/v1/models/{name:path}", GET, models.model, openai_body),
     ]
     return _app(door, routes)
+
+
+def text_routes(door: Door, completions: CompletionsApi) -> list[BaseRoute]:
+    """An engine that makes text."""
+    return [
+        _route(door, "/v1/chat/completions", POST, completions.chat, openai_body),
+        _route(door, "/v1/completions", POST, completions.completions, openai_body),
+    ]
+
+
+def embedding_routes(door: Door, embeddings: EmbeddingsApi, inference: InferenceApi) -> list[BaseRoute]:
+    """An engine that embeds."""
+    return [
+        _route(door, "/v1/embeddings", POST, embeddings.embeddings, openai_body),
+        _route(door, "/v2/models/{name:path}/versions/{version}/infer", POST, inference.infer, inference_body),
+        _route(door, "/v2/models/{name:path}/infer", POST, inference.infer, inference_body),
+        _route(door, "/v2", GET, inference.server, inference_body, open_to_all=True),
+        _route(door, "/v2/health/live", GET, inference.live, inference_body, open_to_all=True),
+        _route(door, "/v2/health/ready", GET, inference.ready, inference_body, open_to_all=True),
+        _route(door, "/v2/models/{name:path}/versions/{version}/ready", GET, inference.model_ready, inference_body),
+        _route(door, "/v2/models/{name:path}/ready", GET, inference.model_ready, inference_body),
+        _route(door, "/v2/models/{name:path}/versions/{version}", GET, inference.model, inference_body),
+        _route(door, "/v2/models/{name:path}", GET, inference.model, inference_body),
+    ]
 
 
 def metrics_app(door: Door, status: StatusApi) -> Starlette:
@@ -49,6 +63,12 @@ def metrics_app(door: Door, status: StatusApi) -> Starlette:
         *_probes(door, status),
     ]
     return _app(door, routes)
+
+
+def _route(
+    door: Door, path: str, methods: list[str], handler: Handler, shape: Shape, open_to_all: bool = False
+) -> Route:
+    return Route(path, Endpoint(door, handler, shape, open_to_all), methods=methods)
 
 
 def _probes(door: Door, status: StatusApi) -> list[Route]:

@@ -1,4 +1,4 @@
-"""`/v1/embeddings` and `/v1/models` as OpenAI has them."""
+"""`/v1/embeddings` as OpenAI has it."""
 
 import base64
 from collections.abc import Mapping
@@ -18,10 +18,9 @@ JsonObject = dict[str, Any]
 class EmbeddingsApi:
     """OpenAI's endpoints on an engine that embeds."""
 
-    def __init__(self, service: Service, engine: EmbeddingEngine, created: int) -> None:
+    def __init__(self, service: Service, engine: EmbeddingEngine) -> None:
         self._service = service
         self._engine = engine
-        self._created = created
 
     async def embeddings(self, call: Call) -> Reply:
         """POST /v1/embeddings."""
@@ -45,18 +44,6 @@ class EmbeddingsApi:
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         }
         return Reply(to_json(answer), headers=[(b"server-timing", served.timing)])
-
-    async def models(self, call: Call) -> Reply:
-        """GET /v1/models."""
-        return Reply(to_json({"object": "list", "data": [self._model()]}))
-
-    async def model(self, call: Call) -> Reply:
-        """GET /v1/models/{name}."""
-        self._service.must_be(call.path["name"])
-        return Reply(to_json(self._model()))
-
-    def _model(self) -> JsonObject:
-        return {"id": self._service.model, "object": "model", "created": self._created, "owned_by": "tailkeeper"}
 
     def _check_dimensions(self, dimensions: Any) -> None:
         """Other than the model's own would be a vector that this model was not trained to give."""

@@ -3,7 +3,7 @@ request: at 1500 requests/s its layers would cost more than the scheduling."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,7 +73,15 @@ class Reply:
     headers: Headers = field(default_factory=list)
 
 
-Handler = Callable[[Call], Awaitable[Reply]]
+@dataclass(slots=True)
+class EventStream:
+    """A response of server-sent events, each sent as soon as it is there."""
+
+    events: AsyncGenerator[bytes, None]
+    headers: Headers = field(default_factory=list)
+
+
+Handler = Callable[[Call], Awaitable[Reply | EventStream]]
 Shape = Callable[[ApiError], bytes]
 
 
@@ -109,7 +117,7 @@ class Endpoint:
         try:
             caller = None if self._open else self._door.caller(headers)
             path = scope.get("path_params") or {}
-            reply = await self._handler(Call(scope["method"], headers, path, caller, receive))
+            reply: Reply | EventStream = await self._handler(Call(scope["method"], headers, path, caller, receive))
         except ApiError as error:
             reply = Reply(self._shape(error), error.status, headers=error.headers())
         except ClientGone:
@@ -118,7 +126,10 @@ class Endpoint:
             log.exception("%s %s", scope["method"], scope["path"])
             fault = ApiError(500, Code.ENGINE_ERROR, "internal error")
             reply = Reply(self._shape(fault), fault.status, headers=fault.headers())
-        await send_reply(reply, send, close=self._door.draining)
+        if isinstance(reply, EventStream):
+            await send_events(reply, send, close=self._door.draining)
+        else:
+            await send_reply(reply, send, close=self._door.draining)
 
 
 async def send_reply(reply: Reply, send: Send, close: bool) -> None:
@@ -132,6 +143,28 @@ async def send_reply(reply: Reply, send: Send, close: bool) -> None:
         head.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": reply.status, "headers": head})
     await send({"type": "http.response.body", "body": reply.body})
+
+
+async def send_events(stream: EventStream, send: Send, close: bool) -> None:
+    """Sends them one by one; no proxy on the way may keep them back."""
+    head: Headers = [
+        (b"content-type", b"text/event-stream; charset=utf-8"),
+        (b"cache-control", b"no-cache"),
+        (b"x-accel-buffering", b"no"),
+        *stream.headers,
+    ]
+    if close:
+        head.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    try:
+        async for event in stream.events:
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+    except Exception:  # the status is sent: a client sees a stream that ends without its end
+        log.exception("a stream broke off")
+        raise
+    finally:
+        await stream.events.aclose()
+    await send({"type": "http.response.body", "body": b""})
 
 
 def _too_large(most: int) -> ApiError:

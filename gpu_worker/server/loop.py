@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from gpu_worker.clock import Clock
 from gpu_worker.engines.interface import Engine, StepResult, Task
-from gpu_worker.metrics.meter import Meter
+from gpu_worker.metrics.meter import Meter, TokenTimes
 from gpu_worker.scheduling import EngineLimits
 from gpu_worker.scheduling.interface import (
     Answer,
@@ -66,6 +66,8 @@ class _Live:
     receiver: Receiver
     generation: int
     error: Exception | None = None
+    tokens: TokenTimes | None = None
+    """Only of an engine that makes one token after the other."""
 
 
 class ServingLoop:
@@ -123,7 +125,8 @@ class ServingLoop:
         if self._scheduler is None or not self._engine_ready:
             raise NotServing(self.trouble or "starting")
         assert self._settings is not None
-        self._live[request.id] = _Live(request, content, receiver, self._settings.generation)
+        tokens = TokenTimes() if self._engine.limits.iterates else None
+        self._live[request.id] = _Live(request, content, receiver, self._settings.generation, tokens=tokens)
         self._empty.clear()
         try:
             answers = self._scheduler.submit(request, self._clock())
@@ -152,6 +155,11 @@ class ServingLoop:
         for request_id in ids:
             self.cancel(request_id, Outcome.ERROR, error)
         return len(ids)
+
+    @property
+    def serving(self) -> bool:
+        """The engine is loaded and warm."""
+        return self._engine_ready
 
     @property
     def in_flight(self) -> int:
@@ -281,13 +289,15 @@ class ServingLoop:
             self._turn()
         else:
             self._crashed(ran.crash)
-        self._hand_out(result)
+        self._hand_out(result, ran.ended_s)
         self._deliver(answers)
 
-    def _hand_out(self, result: StepResult) -> None:
+    def _hand_out(self, result: StepResult, made_s: float) -> None:
         for request_id, output in result.outputs.items():
             live = self._live.get(request_id)
             if live is not None:
+                if live.tokens is not None:
+                    self._meter.token(live.request, live.generation, live.tokens, made_s)
                 live.receiver.received(request_id, output)
         for request_id, error in result.failed.items():
             live = self._live.get(request_id)
@@ -300,7 +310,7 @@ class ServingLoop:
             if answer.outcome not in SERVED:
                 self._gone.append(answer.request.id)
             if live is not None:
-                self._meter.ended(answer, live.generation)
+                self._meter.ended(answer, live.generation, live.tokens)
                 live.receiver.ended(answer, live.error)
 
     def _forget(self, request_id: str) -> _Live | None:

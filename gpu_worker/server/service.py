@@ -15,6 +15,7 @@ from gpu_worker.server.exchange import Call, ClientGone
 from gpu_worker.server.group import Group
 from gpu_worker.server.loop import NotServing, ServingLoop
 from gpu_worker.server.options import Options
+from gpu_worker.server.texts import Texts
 from tailkeeper.api.settings import Settings
 
 INLINE_CHARACTERS = 2048
@@ -60,24 +61,22 @@ class Service:
         if model != self.model:
             raise ApiError(404, Code.MODEL_NOT_FOUND, f"the model {model!r} does not exist; {self.model} does", "model")
 
-    async def prepare(self, inputs: Sequence[Any], characters: int, make: Callable[[Any], Prepared]) -> list[Prepared]:
+    async def prepare(
+        self, inputs: Sequence[Any], characters: int, make: Callable[[Any], Prepared], param: str = "input"
+    ) -> list[Prepared]:
         """Makes each input ready for the engine. Raises ApiError 400 that names the bad one."""
+        if not self._loop.serving:
+            raise unavailable(self._loop.trouble or "starting")
         if len(inputs) > self.limits.inputs:
-            raise invalid(f"{len(inputs)} inputs, {self.limits.inputs} at most", "input")
+            raise invalid(f"{len(inputs)} inputs, {self.limits.inputs} at most", param)
         if characters <= INLINE_CHARACTERS:
-            return _each(inputs, make)
-        return await asyncio.to_thread(_each, inputs, make)
+            return _each(inputs, make, param)
+        return await asyncio.to_thread(_each, inputs, make, param)
 
     async def serve(self, call: Call, inputs: Sequence[Prepared], options: Options, arrival_s: float) -> Served:
         """Waits for all. Raises ApiError, and ClientGone when nobody waits any more."""
-        deadline_s = None if options.deadline_s is None else arrival_s + options.deadline_s
         group = Group(self._loop)
-        try:
-            group.submit([(self._request(given, options, arrival_s, deadline_s), given.content) for given in inputs])
-        except NotServing as error:
-            raise unavailable(str(error)) from None
-        except KeyError:  # the tiers changed between reading the options and now
-            raise invalid(f"unknown tier {options.tier!r}", "tier") from None
+        self._submit(group, inputs, options, arrival_s)
         watch = asyncio.create_task(call.gone())
         watch.add_done_callback(lambda task: None if task.cancelled() else group.cancel())
         try:
@@ -93,6 +92,21 @@ class Service:
             raise ClientGone
         return Served(outputs, timing(group.slowest.waits))
 
+    def texts(self, inputs: Sequence[Prepared], options: Options, arrival_s: float) -> Texts:
+        """Takes texts in that are to be made. Raises ApiError."""
+        texts = Texts(self._loop)
+        self._submit(texts, inputs, options, arrival_s)
+        return texts
+
+    def _submit(self, to: Group | Texts, inputs: Sequence[Prepared], options: Options, arrival_s: float) -> None:
+        deadline_s = None if options.deadline_s is None else arrival_s + options.deadline_s
+        try:
+            to.submit([(self._request(given, options, arrival_s, deadline_s), given.content) for given in inputs])
+        except NotServing as error:
+            raise unavailable(str(error)) from None
+        except KeyError:  # the tiers changed between reading the options and now
+            raise invalid(f"unknown tier {options.tier!r}", "tier") from None
+
     def _request(self, given: Prepared, options: Options, arrival_s: float, deadline_s: float | None) -> Request:
         return Request(
             id=f"{next(self._numbers):x}",
@@ -101,6 +115,7 @@ class Service:
             deadline_s=deadline_s,
             tenant=options.tenant,
             prompt_tokens=given.tokens,
+            max_output_tokens=given.output_tokens,
             priority=options.priority,
         )
 
@@ -113,11 +128,11 @@ def timing(waits: Waits) -> bytes:
     ).encode()
 
 
-def _each(inputs: Sequence[Any], make: Callable[[Any], Prepared]) -> list[Prepared]:
+def _each(inputs: Sequence[Any], make: Callable[[Any], Prepared], param: str) -> list[Prepared]:
     prepared = []
     for index, given in enumerate(inputs):
         try:
             prepared.append(make(given))
         except InputError as error:
-            raise invalid(f"input {index}: {error}" if len(inputs) > 1 else str(error), "input") from None
+            raise invalid(f"input {index}: {error}" if len(inputs) > 1 else str(error), param) from None
     return prepared

@@ -7,14 +7,18 @@ import os
 import signal
 import time
 from collections.abc import Mapping
+from typing import cast
+
+from starlette.routing import BaseRoute
 
 from gpu_worker.clock import Clock, monotonic_s
 from gpu_worker.config import WorkerConfig
-from gpu_worker.engines.interface import EmbeddingEngine
+from gpu_worker.engines.interface import EmbeddingEngine, Engine, Serves, TextEngine
 from gpu_worker.metrics.exposition import Exposition, Snapshot
 from gpu_worker.metrics.meter import Meter
 from gpu_worker.server import keys as api_keys
-from gpu_worker.server.app import api_app, metrics_app
+from gpu_worker.server.app import api_app, embedding_routes, metrics_app, text_routes
+from gpu_worker.server.completions import CompletionsApi
 from gpu_worker.server.embeddings import EmbeddingsApi
 from gpu_worker.server.engine_thread import EngineThread
 from gpu_worker.server.exchange import Door
@@ -23,6 +27,7 @@ from gpu_worker.server.inference import InferenceApi
 from gpu_worker.server.isolation import NotServed
 from gpu_worker.server.listening import HttpServer, listen
 from gpu_worker.server.loop import MakeScheduler, ServingLoop
+from gpu_worker.server.models import ModelsApi
 from gpu_worker.server.service import Limits, Service
 from gpu_worker.server.status import VERSION, StatusApi
 from gpu_worker.settings.file import SettingsFile
@@ -49,7 +54,7 @@ class Worker:
     def __init__(
         self,
         config: WorkerConfig,
-        engine: EmbeddingEngine,
+        engine: Engine,
         make_scheduler: MakeScheduler,
         environment: Mapping[str, str] = os.environ,
         clock: Clock = monotonic_s,
@@ -72,14 +77,17 @@ class Worker:
             config, self._keeper, self._health, Exposition(config.identity, meter, self._snapshot), clock
         )
         self._apps = (
-            api_app(
-                self._doors[0],
-                EmbeddingsApi(service, engine, created=int(time.time())),
-                InferenceApi(service, engine, VERSION, self._health),
-                status,
-            ),
+            api_app(self._doors[0], self._routes(service), ModelsApi(service, created=int(time.time())), status),
             metrics_app(self._doors[1], status),
         )
+
+    def _routes(self, service: Service) -> list[BaseRoute]:
+        door, engine = self._doors[0], self._engine
+        if engine.serves is Serves.TEXT:
+            return text_routes(door, CompletionsApi(service, cast("TextEngine", engine)))
+        embedding = cast("EmbeddingEngine", engine)
+        inference = InferenceApi(service, embedding, VERSION, self._health)
+        return embedding_routes(door, EmbeddingsApi(service, embedding), inference)
 
     def stop(self) -> None:
         """Begins to drain. Said twice it changes nothing: no request is killed by impatience."""
@@ -190,7 +198,7 @@ class Worker:
             await asyncio.sleep(0.02)
 
 
-async def serve(config: WorkerConfig, engine: EmbeddingEngine, make_scheduler: MakeScheduler) -> None:
+async def serve(config: WorkerConfig, engine: Engine, make_scheduler: MakeScheduler) -> None:
     """One worker until SIGTERM or SIGINT, and its drain. Further signals change nothing."""
     worker = Worker(config, engine, make_scheduler)
     events = asyncio.get_running_loop()

@@ -123,7 +123,7 @@ def attend(
     """As transformers calls it: query [1, heads, line, size], key and value [1, KV heads, line, size]; returns
     [1, line, heads, size]."""
     assert plan is not None
-    layer: int = module.layer_idx  # type: ignore[assignment]
+    layer: int = module.layer_idx
     keys, values = plan.memory.keys[layer], plan.memory.values[layer]
     keys.index_copy_(1, plan.places, key[0])
     values.index_copy_(1, plan.places, value[0])

@@ -23,8 +23,9 @@ class CausalModel:
     """Weights, KV memory and one forward pass."""
 
     def __init__(self, folder: Path, device: str, threads: int) -> None:
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-        self.device = torch.device(self.device)
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.device = torch.device(device)
         on_cpu = self.device.type == "cpu"
         if on_cpu:
             torch.set_num_threads(threads)
@@ -48,7 +49,8 @@ class CausalModel:
     @property
     def bytes_per_token(self) -> int:
         """KV memory of one token."""
-        return 2 * self._layers * self._kv_heads * self._head_size * self.dtype.itemsize
+        numbers = 2 * self._layers * self._kv_heads * self._head_size
+        return numbers * int(self.dtype.itemsize)
 
     def tokens_that_fit(self) -> int:
         """KV memory that this device can give."""
@@ -63,7 +65,6 @@ class CausalModel:
         """Allocates the KV memory, once and for all."""
         self.memory = KvMemory(self._layers, self._kv_heads, tokens, self._head_size, self.dtype, self.device)
 
-    @torch.inference_mode()
     def forward(self, rows: Sequence[Row], wanted: Sequence[bool]) -> torch.Tensor:
         """Float32 logits [how many are wanted, vocabulary] after the last token of each row that wants them."""
         plan = Plan(rows, self.memory, self._heads // self._kv_heads, self.dtype, self._gathers)
@@ -73,15 +74,16 @@ class CausalModel:
             last += len(row.tokens)
             if wants:
                 keep.append(last)
-        logits: torch.Tensor = self._model(
-            input_ids=torch.tensor([line], device=self.device),
-            position_ids=plan.positions,
-            use_cache=False,
-            # One token's logits are 49152 numbers: of a chunk only the last one's are wanted, or none.
-            logits_to_keep=torch.tensor(keep or [0], device=self.device),
-            plan=plan,
-        ).logits[0]
-        return logits[: len(keep)].float()
+        with torch.inference_mode():
+            logits: torch.Tensor = self._model(
+                input_ids=torch.tensor([line], device=self.device),
+                position_ids=plan.positions,
+                use_cache=False,
+                # One token's logits are 49152 numbers: of a chunk only the last one's are wanted, or none.
+                logits_to_keep=torch.tensor(keep or [0], device=self.device),
+                plan=plan,
+            ).logits[0]
+            return logits[: len(keep)].float()
 
 
 def _config(folder: Path) -> Any:

@@ -44,9 +44,15 @@ def uniform(seed: int, position: int) -> float:
     return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
 
 
-@torch.inference_mode()
 def choose(logits: torch.Tensor, draws: Sequence[Draw]) -> list[Choice | None]:
     """One choice for each row of float32 logits [rows, vocabulary]; None where a row is not finite."""
+    with torch.inference_mode():
+        return _choose(logits, draws)
+
+
+def _choose(logits: torch.Tensor, draws: Sequence[Draw]) -> list[Choice | None]:
+    if not draws:
+        return []
     named = _log_probabilities(logits, draws)
     adjusted = _adjusted(logits, draws)
     best, tokens = adjusted.max(dim=-1)
