@@ -11,7 +11,11 @@ import yaml
 
 from tailkeeper.reconcile.overlay import InvalidOverlay, merge_pod_template
 from tailkeeper.reconcile.worker_pod import CONTAINER
+from tailkeeper.signals.query import Access
+from tailkeeper.signals.sources import Signals
 
+PROMETHEUS_TIMEOUT_S = 4.0
+"""For one read of everything: below the usual five seconds between two."""
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -24,6 +28,9 @@ class Config:
     """Pod template overlay of the installation, merged below each instance's own."""
     namespaces: tuple[str, ...]
     """Empty: all."""
+    signals: Signals
+    """Where the tuner reads from."""
+    prometheus: Access | None
     tick_s: float
     relist_s: float
     concurrency: int
@@ -48,6 +55,15 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str] = os.en
     option("worker-image", "image of new worker pods; pods that run keep theirs")
     option("worker-template", "file (YAML or JSON) with a pod template overlay for all workers")
     option("namespaces", "where to look for policies, parted by commas; default: everywhere")
+    option("prometheus-url", "base address of the Prometheus that scrapes the workers; default: none")
+    option("prometheus-credentials", "folder with token, or username and password; ca.crt; tls.crt and tls.key")
+    option("prometheus-headers", "headers of every query, parted by commas: X-Scope-OrgID=team-a")
+    option(
+        "signals",
+        "where the tuner reads from: prometheus, direct (it scrapes the workers), or both (the workers' own numbers "
+        "decide as long as Prometheus sees the same workers); default: both with a Prometheus, else direct",
+        choices=("", *Signals),
+    )
     option("tick-seconds", "how often workers are asked what they apply", "5", type=float)
     option("relist-seconds", "how often everything is listed anew, in case a watch missed something", "300", type=float)
     option("concurrency", "policies that are reconciled side by side", "8", type=int)
@@ -64,6 +80,13 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str] = os.en
         if getattr(given, name) <= 0:
             parser.error(f"--{name.replace('_', '-')} must be over 0")
     try:
+        prometheus = _prometheus(given.prometheus_url, given.prometheus_credentials, given.prometheus_headers)
+        signals = Signals(given.signals or (Signals.BOTH if prometheus else Signals.DIRECT))
+    except ValueError as error:
+        parser.error(str(error))
+    if signals is not Signals.DIRECT and prometheus is None:
+        parser.error(f"--signals={signals.value} needs --prometheus-url")
+    try:
         template = _read_template(given.worker_template)
     except (OSError, ValueError) as error:
         parser.error(f"--worker-template: {error}")
@@ -71,6 +94,8 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str] = os.en
         worker_image=given.worker_image,
         worker_template=template,
         namespaces=tuple(sorted({name.strip() for name in given.namespaces.split(",")} - {""})),
+        signals=signals,
+        prometheus=prometheus,
         tick_s=given.tick_seconds,
         relist_s=given.relist_seconds,
         concurrency=given.concurrency,
@@ -80,6 +105,22 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str] = os.en
         log_level=given.log_level,
         service_account_dir=Path(given.service_account_dir),
         login_s=given.login_seconds,
+    )
+
+
+def _prometheus(url: str, credentials: str, headers: str) -> Access | None:
+    if not url:
+        return None
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(f"--prometheus-url: {url} is no address: write http://HOST:PORT or https://…")
+    pairs = [part.partition("=") for part in filter(None, (part.strip() for part in headers.split(",")))]
+    if any(not name.strip() or not equals for name, equals, _ in pairs):
+        raise ValueError(f"--prometheus-headers: {headers}: write NAME=VALUE, parted by commas")
+    return Access(
+        url=url,
+        timeout_s=PROMETHEUS_TIMEOUT_S,
+        headers={name.strip(): value.strip() for name, _, value in pairs},
+        credentials=Path(credentials) if credentials else None,
     )
 
 

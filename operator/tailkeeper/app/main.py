@@ -17,14 +17,16 @@ from tailkeeper.app.health import Health
 from tailkeeper.app.metrics import Metrics
 from tailkeeper.app.relist import RETRY_S, Relist
 from tailkeeper.app.tick import Tick
+from tailkeeper.app.tuner import Ports, TunerLoop
 from tailkeeper.app.watching import build_registry, build_settings
 from tailkeeper.reconcile.kinds import POLICY
 from tailkeeper.reconcile.kube import ApiError, Kube
-from tailkeeper.reconcile.moves import Answer, Proposal
+from tailkeeper.reconcile.moves import Answer, Fate, Proposal
 from tailkeeper.reconcile.reconciler import Reconciler
 from tailkeeper.reconcile.store import Key, Store
 from tailkeeper.reconcile.sync import SyncWatch
 from tailkeeper.reconcile.worker_pod import WorkerDefaults
+from tailkeeper.signals.sources import open_source
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +54,14 @@ class Operator:
             settings_written=self._tick.soon,
             sync_watch=sync_watch,
         )
+        self.tuner = TunerLoop(
+            store=self.store,
+            reports=self._tick.reports,
+            source=open_source(config.signals, config.prometheus),
+            ports=Ports(self.propose, self.reconciler.announce, self._wake),
+            metrics=self.metrics,
+        )
+        self.reconciler.signals = self.tuner.conditions
         self._dispatcher = Dispatcher(self.reconciler.reconcile, self.metrics)
         self._relist = Relist(self._kube, self.store, config.namespaces, config.relist_s, self._wake, self.metrics)
         self.health = Health(config.namespaces, config.tick_s, lambda: self._tick.finished_s, self.metrics)
@@ -59,11 +69,19 @@ class Operator:
         self._failure: BaseException | None = None
         self._http: web.AppRunner | None = None
 
-    async def propose(self, key: Key, instance: str, proposal: Proposal) -> Answer:
-        """Has a new settings generation written, if the one that it was decided on still is the newest."""
+    async def propose(self, key: Key, instance: str, proposal: Proposal, within_s: float | None = None) -> Answer:
+        """Has a new settings generation written, if the one that it was decided on still is the newest.
+
+        What is not written within that time is withdrawn."""
         fate = self.reconciler.inbox.put(key, instance, proposal)
         self._dispatcher.add(key)
-        return await fate
+        try:
+            async with asyncio.timeout(within_s):
+                return await asyncio.shield(fate)
+        except TimeoutError:
+            late = Answer(Fate.FAILED, proposal.based_on, f"not written within {within_s:g} s")
+            self.reconciler.inbox.answer(key, instance, proposal, late)
+            return await fate
 
     async def run(self) -> None:
         """Runs until stopped. Raises what broke."""
@@ -75,6 +93,7 @@ class Operator:
             self.health.synced = True
             self._start("relist", self._relist.run())
             self._start("tick", self._tick.run())
+            self._start("tuner", self.tuner.run())
             for number in range(self.config.concurrency):
                 self._start(f"reconcile {number}", self._dispatcher.run())
             logger.info("%d policies; watching", len(self.store.all(POLICY)))

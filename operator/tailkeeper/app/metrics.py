@@ -61,6 +61,49 @@ class Metrics:
         self.relists = Counter(
             "tailkeeper_operator_relists", "Full lists by result.", ["result"], registry=self.registry
         )
+        who = ["policy_namespace", "policy", "model_instance"]
+        self.moves = Counter(
+            "tailkeeper_operator_moves",
+            "Moves of the tuner that were written.",
+            [*who, "cause"],
+            registry=self.registry,
+        )
+        self.recommendations = Counter(
+            "tailkeeper_operator_recommendations",
+            "Moves that were recommended; the same one counts once in ten minutes.",
+            [*who, "cause"],
+            registry=self.registry,
+        )
+        self.outcomes = Counter(
+            "tailkeeper_operator_move_outcomes",
+            "Moves whose trial ended: Kept or RolledBack.",
+            [*who, "outcome"],
+            registry=self.registry,
+        )
+        self.still = Counter(
+            "tailkeeper_operator_still",
+            "Looks at an instance that ended without a move, by reason; Error is a bug.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.signals_seconds = Histogram(
+            "tailkeeper_operator_signals_seconds",
+            "Duration of reading the counters of all instances that were due.",
+            buckets=(0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
+            registry=self.registry,
+        )
+        self.capacity_short = Gauge(
+            "tailkeeper_capacity_short_replicas",
+            "Workers that are missing, because no setting serves what arrives; 0 when none are.",
+            who,
+            registry=self.registry,
+        )
+        self.replicas_needed = Gauge(
+            "tailkeeper_replicas_needed",
+            "Workers that would serve what arrives now at 85 % of their capacity, bursts included; for autoscalers.",
+            who,
+            registry=self.registry,
+        )
 
     def api_request(self, verb: str, kind: str, status: int) -> None:
         """Counts one request to the API server."""

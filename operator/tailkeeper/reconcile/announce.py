@@ -3,11 +3,11 @@
 Events follow from the status that was and the status that is, so that a restarted operator, which reads the status that
 it wrote before, says nothing twice."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from tailkeeper.api.enums import ConditionStatus, ConditionType
+from tailkeeper.api.enums import ConditionStatus, ConditionType, MoveCause
 from tailkeeper.api.status import Condition, InstanceStatus, MoveRecord, PolicyStatus
 from tailkeeper.reconcile.diagnosis import Reason
 from tailkeeper.reconcile.kinds import Manifest
@@ -21,6 +21,13 @@ SAME_AGAIN_S = 600.0
 BURST = 25.0
 REFILL_PER_S = 1 / 20
 """As kubectl's own client does it per object: 25 at once, then one every 20 s."""
+
+_MOVED: Final[Mapping[MoveCause, str]] = {
+    MoveCause.SPEC: "SettingsWritten",
+    MoveCause.MANUAL: "SettingsWritten",
+    MoveCause.ROLLBACK: "RolledBack",
+}
+"""Reasons of the Events of moves; those of the tuner itself are `Retuned`."""
 
 _ON_THE_WAY = (Reason.STARTING, Reason.ROLLING_OUT)
 
@@ -77,7 +84,8 @@ def _of_instance(old: InstanceStatus | None, new: InstanceStatus) -> Iterable[An
     if new.settings_generation and (old is None or old.settings_generation != new.settings_generation):
         move = new.last_move
         what = describe_move(move) if move and move.generation == new.settings_generation else "first settings"
-        yield Announcement(NORMAL, "SettingsWritten", f"{new.name}: generation {new.settings_generation}, {what}")
+        reason = _MOVED.get(move.cause, "Retuned") if move and what != "first settings" else "SettingsWritten"
+        yield Announcement(NORMAL, reason, f"{new.name}: generation {new.settings_generation}, {what}")
     if new.ready and not (old and old.ready):
         yield Announcement(NORMAL, "InstanceReady", f"{new.name}: {new.message}")
     elif not new.ready and new.reason not in _ON_THE_WAY and (old is None or old.reason != new.reason):

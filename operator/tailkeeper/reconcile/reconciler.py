@@ -331,6 +331,11 @@ class Reconciler:
         for announcement in announcements(before, after):
             await self._announce(key, manifest, announcement)
 
+    async def announce(self, key: Key, announcement: Announcement) -> None:
+        """Posts an Event about a policy, as far as the limit allows; none when it is gone."""
+        if (manifest := self.store.policy(key)) is not None:
+            await self._announce(key, manifest, announcement)
+
     async def _announce(self, key: Key, manifest: Manifest, announcement: Announcement) -> None:
         logger.info("%s: %s: %s", key, announcement.reason, announcement.message)
         if not self._limit.allows(key, announcement, self.monotonic_s()):
