@@ -184,11 +184,11 @@ class EngineClock:
         arrived_in = entry._run
         if arrived_in is None:
             entry.hold_s += entry._hold_s + idle_s - entry._idle_mark_s
-            entry.slot_s += busy_s - entry._busy_mark_s
+            entry.slot_s += max(0.0, busy_s - entry._busy_mark_s)
             return
         if arrived_in.ended_s is None:
             entry.busy_s += now_s - entry.arrival_s
             return
         entry.busy_s += arrived_in.ended_s - entry.arrival_s
         entry.hold_s += idle_s - arrived_in.idle_before_s
-        entry.slot_s += busy_s - arrived_in.busy_before_s - (arrived_in.ended_s - arrived_in.started_s)
+        entry.slot_s += max(0.0, busy_s - arrived_in.busy_before_s - (arrived_in.ended_s - arrived_in.started_s))

@@ -22,6 +22,7 @@ class _Entry(NamedTuple):
 
 COMMANDS: Final[dict[str, _Entry]] = {
     "bench": _Entry("tailkeeper.cli.bench:bench", "Send an open-loop load to a URL and measure the tail."),
+    "simulate": _Entry("tailkeeper.cli.simulate:simulate", "Run a load through a policy on a virtual clock."),
 }
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
