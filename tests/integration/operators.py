@@ -1,11 +1,13 @@
 """The operator as a process of its own against a test's API server, and a view of what it did there."""
 
+import asyncio
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +17,11 @@ from typing import Any
 import httpx
 import yaml
 
+from tailkeeper.app.config import read_config
+from tailkeeper.app.main import Operator
 from tailkeeper.reconcile.kinds import DEPLOYMENT, OWNED, POD, POLICY, Kind
+from tailkeeper.reconcile.moves import Answer, Proposal
+from tailkeeper.reconcile.store import Key
 from tests.integration.control_plane import ControlPlane, free_port
 from tests.integration.helm import Helm
 
@@ -107,6 +113,46 @@ class OperatorProcess:
             return running == self.metric("tailkeeper_operator_watchers", state="expected") > 0
         except httpx.HTTPError:
             return False
+
+
+class OperatorThread:
+    """The operator in this process, in an event loop and a thread of its own, so that a test can reach inside."""
+
+    def __init__(self, *flags: str) -> None:
+        self._config = read_config([*flags, "--worker-image=worker:1", "--http-host=127.0.0.1"], {})
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+        self._thread.start()
+
+    def healthy(self) -> bool:
+        """What its liveness probe would see."""
+        try:
+            return httpx.get(f"http://127.0.0.1:{self._config.http_port}/healthz", timeout=5).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def tasks(self) -> set[str]:
+        """Names of the tasks that run in its loop."""
+        return {task.get_name() for task in asyncio.all_tasks(self._loop)}
+
+    def cancel(self, name: str) -> None:
+        """Ends one of its tasks by cancellation."""
+        (task,) = (task for task in asyncio.all_tasks(self._loop) if task.get_name() == name)
+        self._loop.call_soon_threadsafe(task.cancel)
+
+    def propose(self, key: Key, instance: str, proposal: Proposal) -> Answer:
+        """What the tuner does: asks for a new settings generation."""
+        return asyncio.run_coroutine_threadsafe(self._operator.propose(key, instance, proposal), self._loop).result(30)
+
+    def stop(self) -> None:
+        """Ends it."""
+        self._loop.call_soon_threadsafe(self._operator.stop.set)
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._operator = Operator(self._config)
+        await self._operator.run()
 
 
 class Field:

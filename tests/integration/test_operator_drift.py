@@ -1,7 +1,9 @@
 """What others change on our objects is put back; what they add is theirs."""
 
+import time
+
 from tailkeeper.reconcile.kinds import CONFIG_MAP, DEPLOYMENT, DISRUPTION_BUDGET, ROLE, SERVICE
-from tests.integration.operators import eventually
+from tests.integration.operators import eventually, writes_of_operator
 
 
 def test_an_edited_deployment_is_put_back_and_said(field, operator) -> None:
@@ -29,6 +31,20 @@ def test_what_others_add_stays(field, operator) -> None:
     assert deployment["metadata"]["annotations"]["mesh"] == "on"
     assert deployment["spec"]["template"]["metadata"]["annotations"] == {"kubectl.kubernetes.io/restartedAt": "now"}
     assert field.get(SERVICE)["spec"]["sessionAffinity"] == "ClientIP"
+
+
+def test_another_controller_that_insists_is_not_fought_at_full_speed(field, operator) -> None:
+    field.apply()
+    eventually(field.has)
+    before = len(writes_of_operator(field.plane, field.namespace))
+    until_s = time.monotonic() + 10
+    while time.monotonic() < until_s:
+        field.edit(SERVICE, {"spec": {"selector": {"tailkeeper.dev/policy": "theirs"}}})
+        time.sleep(0.1)
+    event = eventually(lambda: field.events("ChangedByOthers"))[0]
+    assert event["message"] == "Service chat-small is changed again and again by somebody"
+    writes = writes_of_operator(field.plane, field.namespace)[before:]
+    assert len([w for w in writes if w[1] == "services"]) <= 6
 
 
 def test_a_deleted_service_comes_back(field, operator) -> None:

@@ -1,17 +1,12 @@
 """Watches that end, lines that break, history that is lost, tokens that rotate (cases O1, O2, O3)."""
 
-import asyncio
 import shutil
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
-from tailkeeper.app.config import read_config
-from tailkeeper.app.main import Operator
 from tailkeeper.app.watching import watcher_names
 from tailkeeper.reconcile.kinds import DEPLOYMENT, OWNED, POLICY, SERVICE
 from tests.integration.conftest import CRDS
@@ -20,6 +15,7 @@ from tests.integration.operators import (
     HOME,
     Field,
     OperatorProcess,
+    OperatorThread,
     always,
     eventually,
     grant_chart_role,
@@ -27,42 +23,6 @@ from tests.integration.operators import (
     writes_of_operator,
 )
 from tests.integration.proxy import Proxy
-
-
-class OperatorThread:
-    """The operator in this process, in an event loop and a thread of its own, so that a test can reach inside."""
-
-    def __init__(self, *flags: str) -> None:
-        self._config = read_config([*flags, "--worker-image=worker:1", "--http-host=127.0.0.1"], {})
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
-        self._thread.start()
-
-    def healthy(self) -> bool:
-        """What its liveness probe would see."""
-        try:
-            return httpx.get(f"http://127.0.0.1:{self._config.http_port}/healthz", timeout=5).status_code == 200
-        except httpx.HTTPError:
-            return False
-
-    def tasks(self) -> set[str]:
-        """Names of the tasks that run in its loop."""
-        return {task.get_name() for task in asyncio.all_tasks(self._loop)}
-
-    def cancel(self, name: str) -> None:
-        """Ends one of its tasks by cancellation."""
-        (task,) = (task for task in asyncio.all_tasks(self._loop) if task.get_name() == name)
-        self._loop.call_soon_threadsafe(task.cancel)
-
-    def stop(self) -> None:
-        """Ends it."""
-        self._loop.call_soon_threadsafe(self._operator.stop.set)
-        self._thread.join(30)
-        assert not self._thread.is_alive()
-
-    async def _run(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._operator = Operator(self._config)
-        await self._operator.run()
 
 
 def test_a_watch_that_ends_by_itself_fails_liveness_within_thirty_seconds(field, monkeypatch) -> None:

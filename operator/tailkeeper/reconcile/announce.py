@@ -11,6 +11,7 @@ from tailkeeper.api.enums import ConditionStatus, ConditionType, MoveCause
 from tailkeeper.api.status import Condition, InstanceStatus, MoveRecord, PolicyStatus
 from tailkeeper.reconcile.diagnosis import Reason
 from tailkeeper.reconcile.kinds import Manifest
+from tailkeeper.reconcile.limits import TokenBuckets
 from tailkeeper.reconcile.store import Key
 
 NORMAL = "Normal"
@@ -19,8 +20,8 @@ WARNING = "Warning"
 LONGEST_MESSAGE = 1_000
 SAME_AGAIN_S = 600.0
 BURST = 25.0
-REFILL_PER_S = 1 / 20
-"""As kubectl's own client does it per object: 25 at once, then one every 20 s."""
+REFILL_S = 20.0
+"""25 at once for a policy, then one every 20 s."""
 
 _MOVED: Final[Mapping[MoveCause, str]] = {
     MoveCause.SPEC: "SettingsWritten",
@@ -93,34 +94,24 @@ def _of_instance(old: InstanceStatus | None, new: InstanceStatus) -> Iterable[An
 
 
 @dataclass
-class _Budget:
-    tokens: float = BURST
-    at_s: float = 0.0
-    said: dict[tuple[str, str], float] = field(default_factory=dict)
-
-
-@dataclass
 class EventLimit:
     """Keeps Events from becoming a storm: none twice within ten minutes, and a budget for each policy."""
 
-    _of: dict[Key, _Budget] = field(default_factory=dict)
+    _budget: TokenBuckets[Key] = field(default_factory=lambda: TokenBuckets(BURST, REFILL_S))
+    _said: dict[Key, dict[tuple[str, str], float]] = field(default_factory=dict)
 
     def allows(self, key: Key, announcement: Announcement, now_s: float) -> bool:
         """Whether this one may be posted now; counts it when it may."""
-        budget = self._of.setdefault(key, _Budget(at_s=now_s))
-        budget.tokens = min(BURST, budget.tokens + (now_s - budget.at_s) * REFILL_PER_S)
-        budget.at_s = now_s
-        budget.said = {what: when for what, when in budget.said.items() if now_s - when < SAME_AGAIN_S}
+        said = {what: when_s for what, when_s in self._said.get(key, {}).items() if now_s - when_s < SAME_AGAIN_S}
         what = (announcement.reason, announcement.message)
-        if what in budget.said or budget.tokens < 1.0:
-            return False
-        budget.tokens -= 1.0
-        budget.said[what] = now_s
-        return True
+        allowed = what not in said and self._budget.take(key, now_s)
+        self._said[key] = {**said, what: now_s} if allowed else said
+        return allowed
 
     def forget(self, key: Key) -> None:
         """The policy is gone."""
-        self._of.pop(key, None)
+        self._budget.forget(key)
+        self._said.pop(key, None)
 
 
 def event_manifest(

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
+from tailkeeper.api.names import MANAGER
 from tailkeeper.reconcile.kinds import DEPLOYMENT, Kind, Manifest, kind_of
 from tailkeeper.reconcile.kube import ApiError, Kube
 from tailkeeper.reconcile.ownership import as_applied, controller_uid, may_manage, owns, same_wish, stamped
@@ -19,7 +20,7 @@ class Terminating(Exception):
 
 
 class Applier:
-    """Applies the objects of one policy during one reconcile.
+    """Applies the objects of one policy during one reconcile. Whatever it put back is told in `repaired`.
 
     `confirm` is awaited once before the first write: a policy that was deleted while the watch was down must not come
     back to life through its objects. It raises when the policy is not there any more as it was read."""
@@ -30,14 +31,17 @@ class Applier:
         store: Store,
         policy: Manifest,
         confirm: Callable[[], Awaitable[None]],
-        repaired: Callable[[str], None],
+        may_repair: Callable[[str], bool],
     ) -> None:
+        self.repaired: list[str] = []
+        self.left_changed: list[str] = []
+        """What others change so often that putting it back has to wait."""
         self._kube = kube
         self._store = store
         self._name = policy["metadata"]["name"]
         self._uid = policy["metadata"]["uid"]
         self._confirm = confirm
-        self._repaired = repaired
+        self._may_repair = may_repair
         self._confirmed = False
 
     async def ensure(self, desired: Manifest, expected: bool, fenced: bool = False) -> Manifest:
@@ -54,6 +58,8 @@ class Applier:
         if live is None:  # not among the objects with our label, but there may be one without it
             live = await self._kube.get(kind, metadata["namespace"], metadata["name"])
         if live is not None and self._ours(kind, live):
+            if same_wish(live, wish) and not self._may_put_back(kind, live):
+                return live
             wish["metadata"]["uid"] = live["metadata"]["uid"]
             if fenced:
                 wish["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
@@ -62,9 +68,9 @@ class Applier:
         applied = await self._apply(kind, wish, live)
         self._store.put(kind, applied)
         if live is None and expected:
-            self._repaired(f"{kind.name} {metadata['name']} was deleted: made anew")
+            self.repaired.append(f"{kind.name} {metadata['name']} was deleted: made anew")
         elif live is not None and same_wish(live, wish):
-            self._repaired(f"{kind.name} {metadata['name']} was changed by others: put back")
+            self.repaired.append(f"{kind.name} {metadata['name']} was changed by others: put back")
         return applied
 
     async def _apply(self, kind: Kind, wish: Manifest, live: Manifest | None) -> Manifest:
@@ -98,6 +104,13 @@ class Applier:
             raise Terminating(f"{kind.name} {live['metadata']['name']} is being deleted")
         return True
 
+    def _may_put_back(self, kind: Kind, live: Manifest) -> bool:
+        what = f"{kind.name} {live['metadata']['name']}"
+        if self._may_repair(what):
+            return True
+        self.left_changed.append(f"{what} is changed again and again by {', '.join(_others(live))}")
+        return False
+
     async def _hand_over_replicas(self, live: Manifest, wish: Manifest) -> None:
         """Letting go of a field that nobody else holds would set it back to its default: one replica."""
         if "replicas" in wish["spec"] or not owns(live, "spec", "replicas"):
@@ -120,3 +133,14 @@ def _belongs_to(live: Manifest) -> str:
         if owner.get("controller"):
             return f"is controlled by {owner['kind']} {owner['name']}"
     return "exists and is not Tailkeeper's"
+
+
+def _others(live: Manifest) -> list[str]:
+    """Who else wrote this object, the latest first; a status is no change of ours."""
+    entries = [
+        entry
+        for entry in live["metadata"].get("managedFields", [])
+        if not entry.get("subresource") and entry.get("manager") not in (MANAGER, HANDOVER_MANAGER)
+    ]
+    entries.sort(key=lambda entry: str(entry.get("time", "")), reverse=True)
+    return [entry["manager"] for entry in entries[:3]] or ["somebody"]

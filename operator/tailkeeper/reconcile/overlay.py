@@ -139,10 +139,21 @@ def _merge_list(
             merged.append(result)
         else:
             merged[at] = result
-    if order is not None:
-        wanted = [item.get(key) for item in _items(order, f"{path}.{ELEMENT_ORDER}{name}")]
-        merged.sort(key=lambda item: wanted.index(item[key]) if item[key] in wanted else len(wanted))
-    return merged
+    wanted = over if order is None else _items(order, f"{path}.{ELEMENT_ORDER}{name}")
+    return _ordered(merged, [item.get(key) for item in wanted], [ours.get(key) for ours in base], key)
+
+
+def _ordered(merged: Sequence[Any], overlay: Sequence[Any], base: Sequence[Any], key: str) -> list[Any]:
+    """As the API server orders them: the overlay's items in the overlay's order, and each of ours that it does not name
+    before the first of them that stood behind it."""
+    items = {item[key]: item for item in merged}
+    named = [value for value in overlay if value in items]
+    ours = [value for value in base if value in items and value not in named]
+    order = []
+    while named and ours:
+        stood_behind = named[0] in base and base.index(ours[0]) < base.index(named[0])
+        order.append(ours.pop(0) if stood_behind else named.pop(0))
+    return [items[value] for value in (*order, *named, *ours)]
 
 
 def _items(value: Any, path: str) -> list[Any]:

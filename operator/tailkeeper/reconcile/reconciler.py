@@ -26,11 +26,12 @@ from tailkeeper.api.resolve import InvalidPolicy, initial_settings, resolve
 from tailkeeper.api.settings import Settings
 from tailkeeper.api.status import InstanceStatus, MoveRecord, PolicyStatus
 from tailkeeper.reconcile import objects
-from tailkeeper.reconcile.announce import NORMAL, Announcement, EventLimit, announcements, event_manifest
+from tailkeeper.reconcile.announce import NORMAL, WARNING, Announcement, EventLimit, announcements, event_manifest
 from tailkeeper.reconcile.apply import Applier, Conflict, Terminating
 from tailkeeper.reconcile.diagnosis import Health, Reason, diagnose
 from tailkeeper.reconcile.kinds import CONFIG_MAP, DEPLOYMENT, OWNED, POD, POLICY, Manifest
 from tailkeeper.reconcile.kube import ApiError, Kube
+from tailkeeper.reconcile.limits import TokenBuckets
 from tailkeeper.reconcile.moves import Answer, Fate, Inbox, Proposal
 from tailkeeper.reconcile.parsing import Refusal, read_policy, read_record, read_status
 from tailkeeper.reconcile.settings_plan import Plan, plan_settings
@@ -44,6 +45,10 @@ logger = logging.getLogger(__name__)
 
 LOOK_AGAIN_S = 30.0
 """A conflict ends without a word to us: the object in the way carries none of our labels."""
+
+REPAIR_BURST = 5
+REPAIR_REFILL_S = 60.0
+"""Two controllers that both insist on one field would otherwise write as fast as the server lets them."""
 
 
 class Outcome(NamedTuple):
@@ -88,12 +93,14 @@ class Reconciler:
     inbox: Inbox = field(default_factory=Inbox)
     sync_watch: SyncWatch = field(default_factory=SyncWatch)
     _limit: EventLimit = field(default_factory=EventLimit)
+    _repairs: dict[Key, TokenBuckets[str]] = field(default_factory=dict)
 
     async def reconcile(self, key: Key) -> Outcome:
         """Brings the policy's objects and its status up to date. Raises ApiError when the status cannot be written."""
         manifest = self.store.policy(key)
         if manifest is None or manifest["metadata"].get("deletionTimestamp"):
             self._limit.forget(key)
+            self._repairs.pop(key, None)
             self.inbox.drop(key, "the policy is gone")
             return Outcome()
         before = read_status(manifest)
@@ -114,8 +121,14 @@ class Reconciler:
             raise
 
     async def _act(self, key: Key, manifest: Manifest, policy: BatchingPolicy, before: PolicyStatus | None) -> Outcome:
-        repaired: list[str] = []
-        applier = Applier(self.kube, self.store, manifest, lambda: self._confirm(key, manifest), repaired.append)
+        repairs = self._repairs.setdefault(key, TokenBuckets(REPAIR_BURST, REPAIR_REFILL_S))
+        applier = Applier(
+            self.kube,
+            self.store,
+            manifest,
+            confirm=lambda: self._confirm(key, manifest),
+            may_repair=lambda what: repairs.take(what, self.monotonic_s()),
+        )
         known = {instance.name: instance for instance in before.instances} if before else {}
         this = _Pass(key, manifest, policy, known, applier)
         findings = [await self._instance(this, instance) for instance in policy.spec.instances]
@@ -123,8 +136,11 @@ class Reconciler:
         if any(found.sync.state is SyncState.PENDING for found in findings):
             this.again_s = PATIENCE_S + 1.0  # a worker that stays as it is sends no news
         await self._report(key, manifest, before, accepted_verdict(findings), findings)
-        for message in repaired:
+        for message in applier.repaired:
             await self._announce(key, manifest, Announcement(NORMAL, "Repaired", message))
+        for message in applier.left_changed:
+            this.again_s = LOOK_AGAIN_S
+            await self._announce(key, manifest, Announcement(WARNING, "ChangedByOthers", message))
         return Outcome(this.retry, this.again_s)
 
     async def _confirm(self, key: Key, manifest: Manifest) -> None:

@@ -13,6 +13,8 @@ from tailkeeper.api.settings import Settings
 from tailkeeper.api.status import MoveRecord
 from tailkeeper.reconcile.moves import Proposal
 
+LONGEST_LEAP = 1_000_000
+"""A claim further ahead than this is a forgery or a bug: following it would use up the numbers there are."""
 MOST_CHANGES = 16
 """As many as a record of a move holds."""
 
@@ -59,11 +61,9 @@ def plan_settings(
     """`spec`: what the policy alone gives (any generation). `manual`: the annotation as it is now. `now`: RFC 3339."""
     trusted = record.settings if record.intact else None
     base = trusted or status_settings
-    newest = max(
-        record.generation_seen,
-        status_settings.generation if status_settings else 0,
-        highest_reported,
-    )
+    known = max(trusted.generation if trusted else 0, status_settings.generation if status_settings else 0)
+    claims = (claim for claim in (record.generation_seen, highest_reported) if claim <= known + LONGEST_LEAP)
+    newest = max(known, *claims, 0)
     settings, cause, numbers = (carry(base, spec) if base else spec), MoveCause.SPEC, ""
     moved_by_spec = base is not None and not same_values(settings, base)
 

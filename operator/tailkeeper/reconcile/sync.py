@@ -78,12 +78,12 @@ class SyncWatch:
                 continue
             self._silent.pop(pod.uid, None)
             generations.append(report.generation)
-            if report.generation >= wanted.generation and not _differs(report, wanted):
+            if report.generation == wanted.generation and not _differs(report, wanted):
                 self._behind.pop(pod.uid, None)
                 continue
             lagging = True
             lag = self._behind.get(pod.uid)
-            if lag is None or report.generation > lag.generation:
+            if lag is None or report.generation != lag.generation:
                 lag = self._behind[pod.uid] = _Lag(report.generation, now_s)
             if now_s - lag.since_s > PATIENCE_S:
                 late.append(_complaint(pod, report, wanted))
@@ -105,7 +105,7 @@ class SyncWatch:
 
 def _complaint(pod: ReadyPod, report: WorkerReport, wanted: Settings) -> str:
     why = f": {report.refusal}" if report.refusal else ""
-    if report.generation < wanted.generation:
+    if report.generation != wanted.generation:
         return f"pod {pod.name} applies generation {report.generation}, not {wanted.generation}{why}"
     return f"pod {pod.name} applies other values than generation {wanted.generation} has{why}"
 

@@ -156,7 +156,10 @@ def _base(policy: BatchingPolicy, instance: Instance, namespace: str, image: str
         },
     }
     return {
-        "metadata": {"labels": labels(name, instance.name)},
+        "metadata": {
+            "labels": labels(name, instance.name),
+            "annotations": {"kubectl.kubernetes.io/default-container": CONTAINER},  # an overlay's come before it
+        },
         "spec": {
             "serviceAccountName": child(name, instance.name),
             "automountServiceAccountToken": True,

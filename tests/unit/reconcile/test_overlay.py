@@ -45,9 +45,9 @@ def test_nothing_changes_nothing_and_the_base_is_never_touched() -> None:
 
 def test_containers_merge_by_name() -> None:
     merged = spec_after({"containers": [{"name": "sidecar", "image": "s"}, {"name": "worker", "image": "worker:2"}]})
-    assert [c["name"] for c in merged["containers"]] == ["worker", "sidecar"]
-    assert merged["containers"][0]["image"] == "worker:2"
-    assert merged["containers"][0]["args"] == ["--one"]
+    assert [c["name"] for c in merged["containers"]] == ["sidecar", "worker"]
+    assert merged["containers"][1]["image"] == "worker:2"
+    assert merged["containers"][1]["args"] == ["--one"]
 
 
 def test_env_merges_by_name() -> None:

@@ -91,6 +91,14 @@ def test_workers_that_are_ahead_after_a_restore_from_backup_are_overtaken() -> N
     assert (ahead.rewrite, ahead.settings.generation) == (True, 41)
 
 
+@pytest.mark.parametrize("claim", [2**53 - 1, 5_000_000])
+def test_a_wild_claim_does_not_use_up_the_generations(claim: int) -> None:
+    there = recorded(spec(4))
+    assert plan(there, status=there.settings, reported=claim).rewrite is False
+    forged = Record(None, intact=False, generation_seen=claim)
+    assert plan(forged, status=there.settings).settings.generation == 5
+
+
 def test_a_crash_between_config_map_and_status_loses_nothing() -> None:
     there = recorded(moved("ceiling=8", 5))
     assert plan(there, status=spec(4)).rewrite is False

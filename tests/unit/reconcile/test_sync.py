@@ -57,6 +57,12 @@ def test_a_worker_that_follows_slowly_is_not_called_stuck() -> None:
         assert sync.state is SyncState.PENDING
 
 
+def test_a_worker_that_is_ahead_applies_something_else() -> None:
+    watch = SyncWatch()
+    judge(watch, 3, report(3), report(2**40), 0.0)
+    assert judge(watch, 3, report(3), report(2**40), 11.0).state is SyncState.BEHIND
+
+
 def test_other_values_under_the_same_generation_are_behind() -> None:
     watch, said = SyncWatch(), settings(3, ceiling=4).to_json()
     judge(watch, 3, report(3), report(3, document=said), 0.0)
