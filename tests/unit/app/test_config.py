@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tailkeeper.app.config import Config, read_config
+from tailkeeper.signals.sources import Signals
 
 IMAGE = {"TAILKEEPER_WORKER_IMAGE": "worker:1"}
 
@@ -64,3 +65,36 @@ def test_a_worker_template_of_the_wrong_shape_is_refused(
 
 def test_config_is_plain_data() -> None:
     assert isinstance(read_config([], IMAGE), Config)
+
+
+def test_signals_come_from_the_workers_unless_there_is_a_prometheus() -> None:
+    assert (read_config([], IMAGE).signals, read_config([], IMAGE).prometheus) == (Signals.DIRECT, None)
+    config = read_config(
+        ["--prometheus-credentials=/secret", "--prometheus-headers=X-Scope-OrgID=a, X-B=c=d"],
+        {**IMAGE, "TAILKEEPER_PROMETHEUS_URL": "http://p:9090"},
+    )
+    assert config.signals is Signals.BOTH
+    assert config.prometheus is not None
+    assert config.prometheus.headers == {"X-Scope-OrgID": "a", "X-B": "c=d"}
+    assert config.prometheus.credentials == Path("/secret")
+    assert (
+        read_config(["--signals=direct"], {**IMAGE, "TAILKEEPER_PROMETHEUS_URL": "http://p"}).signals is Signals.DIRECT
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "complaint"),
+    [
+        (["--signals=both"], {}, "--signals=both needs --prometheus-url"),
+        ([], {"TAILKEEPER_SIGNALS": "all"}, "all"),
+        (["--prometheus-url=prometheus:9090"], {}, "prometheus:9090 is no address: write http://HOST:PORT"),
+        (["--prometheus-url=http://p", "--prometheus-headers=X"], {}, "write NAME=VALUE"),
+    ],
+)
+def test_signals_that_cannot_be_are_refused(
+    arguments: list[str], environment: dict[str, str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        read_config(arguments, {**IMAGE, **environment})
+    assert left.value.code == 2
+    assert complaint in capsys.readouterr().err
