@@ -7,7 +7,7 @@ from typing import Final
 
 from tailkeeper.api.enums import MoveCause
 from tailkeeper.api.settings import Settings
-from tailkeeper.control.capacity import Capacity
+from tailkeeper.control.capacity import Capacity, ceiling_moves_window
 from tailkeeper.control.judge import Finding, Objective
 from tailkeeper.control.observation import Value
 
@@ -99,9 +99,13 @@ def _causes(
         yield MoveCause.CAPACITY
     if finding.objective is Objective.FIRST_TOKEN:
         yield MoveCause.FIRST_TOKEN
+    # A batch that is longer than the SLA allows makes those wait long that must let one or two go first, too.
+    oversized = _cap_too_long(settings, value, capacity)
+    in_batches = shares.batch + (shares.slot if oversized else 0.0)
+    too_long = oversized or shares.batch * shares.late_s > settings.sla_ms / 1000
     by_share = [
         (shares.hold, MoveCause.HOLD, True),
-        (shares.batch, MoveCause.LONG_BATCHES, _batches_too_long(settings, value, capacity, shares)),
+        (in_batches, MoveCause.LONG_BATCHES, too_long and ceiling_moves_window(settings)),
         (shares.slot, MoveCause.PRIORITY, lower_served or _higher_served(value, settings, finding.tier)),
     ]
     for share, cause, helps in sorted(by_share, key=lambda entry: -entry[0]):
@@ -112,7 +116,7 @@ def _causes(
 def _ceiling_too_small(value: Value, settings: Settings, capacity: Capacity | None, shares: Shares) -> bool:
     """The ceiling keeps the window under what the arrivals need, or requests wait for slots that it denies them."""
     widest = capacity.widest if capacity else settings.window_idle
-    if settings.ceiling >= widest:
+    if settings.ceiling >= widest or not ceiling_moves_window(settings):
         return False
     if capacity is not None and not capacity.keeps_up(settings.ceiling):
         return True
@@ -122,10 +126,8 @@ def _ceiling_too_small(value: Value, settings: Settings, capacity: Capacity | No
     )
 
 
-def _batches_too_long(settings: Settings, value: Value, capacity: Capacity | None, shares: Shares) -> bool:
-    """By what the late ones really spent in batches, or by the workers' model at their present cap."""
-    if shares.batch * shares.late_s > settings.sla_ms / 1000:
-        return True
+def _cap_too_long(settings: Settings, value: Value, capacity: Capacity | None) -> bool:
+    """By the workers' own model, a batch of their present cap breaks the SLA."""
     cap = min(settings.ceiling, int(value.gauges.window_cap or settings.ceiling))
     return capacity is not None and capacity.line.at(cap) > capacity.longest_s
 

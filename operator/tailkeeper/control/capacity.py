@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tailkeeper.api.enums import Mode
 from tailkeeper.api.settings import Settings
 from tailkeeper.control.observation import Value
 from tailkeeper.model.windows import Line, peak_rate, sla_window, stable_window
@@ -63,6 +64,11 @@ class Capacity:
         return max(1, math.ceil(self.rate_per_s * self.pods / min(USABLE * served, root * root) - 1e-9))
 
 
+def ceiling_moves_window(settings: Settings) -> bool:
+    """With `windowDynamic: false` the window is exactly windowBusy, and in mode fixed windowIdle: no ceiling counts."""
+    return settings.window_dynamic and settings.mode is not Mode.FIXED
+
+
 def capacity(value: Value, settings: Settings) -> Capacity | None:
     """None while the workers have no latency model yet, or a nonsensical one."""
     line = whole_request_line(value.gauges.latency_model)
@@ -110,6 +116,8 @@ def whole_request_line(model: Mapping[str, float]) -> Line | None:
 def _widest(value: Value, settings: Settings, by_sla: int) -> int:
     """A cap that the worker reports under its ceiling is bound by the SLA or by memory, which only the worker knows."""
     cap, ceiling = value.gauges.window_cap, value.gauges.ceiling
+    if not ceiling_moves_window(settings):
+        return max(1, int(cap)) if cap is not None else settings.window_busy
     known = [settings.window_idle, by_sla]
     if cap is not None and ceiling is not None and cap < ceiling:
         known.append(int(cap))

@@ -10,7 +10,7 @@ from tailkeeper.control.capacity import Capacity
 from tailkeeper.control.judge import Finding
 from tailkeeper.control.move import Bounds
 from tailkeeper.control.observation import Value
-from tailkeeper.control.restraint import SAME_LOAD
+from tailkeeper.control.restraint import same_load
 from tailkeeper.control.state import Before, Measured, Trial
 from tailkeeper.model.statistics import Proportion, difference_z
 
@@ -39,7 +39,7 @@ def harmed(trial: Trial, findings: Iterable[Finding], value: Value) -> Finding |
 
     In breach alone is not enough: it may have been so before. Worse alone is not either: a z-test repeated every few
     seconds finds something worse 22 to 28 times an hour where nothing is."""
-    if not _same_load(trial.before.rate_per_s, value.short.rate_per_s):
+    if not same_load(trial.before.rate_per_s, value.short.rate_per_s):
         return None
     for finding in findings:
         before = trial.before.of(finding.tier, finding.objective)
@@ -70,10 +70,6 @@ def undone(trial: Trial, settings: Settings, bounds: Bounds, capacity: Capacity 
         and left.key.lever not in bounds.pinned
         and not (left.key.lever is Lever.CEILING and isinstance(left.value, int) and left.value < least)
     )
-
-
-def _same_load(before_per_s: float, now_per_s: float) -> bool:
-    return before_per_s > 0 and abs(now_per_s / before_per_s - 1) <= SAME_LOAD
 
 
 def _worse_of(finding: Finding) -> Proportion:

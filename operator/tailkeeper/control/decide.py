@@ -21,8 +21,8 @@ from tailkeeper.control.freeze import Situation, Still, freeze, noticed
 from tailkeeper.control.judge import Finding, Verdict, judge
 from tailkeeper.control.move import Bounds, mend, toward_efficiency, toward_lower_tiers
 from tailkeeper.control.observation import Observation, Value
-from tailkeeper.control.restraint import calmed, may_mend, may_recover, permitted, reverses
-from tailkeeper.control.state import State, Trial
+from tailkeeper.control.restraint import calmed, exhausted, may_mend, may_recover, permitted, reverses
+from tailkeeper.control.state import State, Trial, Try
 
 WAITING: Final = 1.0
 """Lower tiers want engine time back when so many of their requests wait."""
@@ -86,11 +86,14 @@ class _Tick:
             if diagnosis.short:
                 return Still(StillReason.CAPACITY_SHORT, self._how_short())
             for cause in diagnosis.causes:
+                if exhausted(cause, finding, self.value.short.rate_per_s, state, self.now_s):
+                    barred = True
+                    continue
                 wanted = mend(cause, finding, diagnosis, self.value, self.settings, self.capacity)
                 allowed = permitted(wanted, self.bounds, state, self.now_s)
                 turns = reverses(allowed, values_of(self.settings), state, self.now_s)
                 if allowed and may_mend(turns, self.value.short.rate_per_s, state, self.now_s):
-                    return self._to(cause, allowed)
+                    return self._to(cause, allowed, finding)
                 barred = barred or self._unpinned(wanted)
             tight = tight or diagnosis.tight
         if tight:
@@ -156,9 +159,11 @@ class _Tick:
 
     def trial(self, step: Step) -> Trial:
         """That step, on trial from now on."""
-        before = measure(self.findings, self.value)
-        generation = self.settings.generation + 1
-        return Trial(generation, step.cause, step.left, step.moves, self.now_s, before, self.queued)
+        before, broken = measure(self.findings, self.value), step.finding
+        attempt = Try(step.cause, broken.tier, broken.excess, self.now_s, before.rate_per_s) if broken else None
+        return Trial(
+            self.settings.generation + 1, step.cause, step.left, step.moves, self.now_s, before, self.queued, attempt
+        )
 
     def end(self, trial: Trial, outcome: MoveOutcome) -> Ended:
         """What became of a trial."""
@@ -191,9 +196,9 @@ class _Tick:
             ended=ended,
         )
 
-    def _to(self, cause: MoveCause, moves: tuple[Move, ...]) -> Step:
+    def _to(self, cause: MoveCause, moves: tuple[Move, ...], finding: Finding | None = None) -> Step:
         now = values_of(self.settings)
-        return Step(cause, tuple(Move(move.key, now[move.key]) for move in moves), moves)
+        return Step(cause, tuple(Move(move.key, now[move.key]) for move in moves), moves, finding)
 
     def _unpinned(self, moves: tuple[Move, ...]) -> bool:
         return any(move.key.lever not in self.bounds.pinned for move in moves)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tailkeeper.api.enums import MoveCause, MoveOutcome, StillReason
 from tailkeeper.api.levers import Move
+from tailkeeper.control.judge import Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,8 @@ class Step:
     """The levers at their values before."""
     moves: tuple[Move, ...]
     """The same levers at their new values."""
+    finding: Finding | None = None
+    """What it is to mend; None for a recovery or a rollback."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tailkeeper.api.settings import (
     TierSettings,
 )
 from tailkeeper.control.attribute import BINDING, Diagnosis
-from tailkeeper.control.capacity import Capacity
+from tailkeeper.control.capacity import Capacity, ceiling_moves_window
 from tailkeeper.control.judge import Finding, Verdict
 from tailkeeper.control.observation import Value
 
@@ -76,7 +76,7 @@ def toward_efficiency(
 ) -> Iterator[tuple[Move, ...]]:
     """Single 5 % steps toward larger batches, the most telling first."""
     widest = capacity.widest if capacity else settings.window_idle
-    if settings.ceiling < widest and _ceiling_binds(value, settings):
+    if ceiling_moves_window(settings) and settings.ceiling < widest and _ceiling_binds(value, settings):
         yield (Move(Key(Lever.CEILING), min(widest, settings.ceiling + _five_percent(settings.ceiling))),)
     for tier in settings.tiers:
         most = spec.tier(tier.name).max_hold_ms
@@ -125,6 +125,8 @@ def _open(settings: Settings, capacity: Capacity | None, severe: bool) -> Iterat
 
 def _shorter_batches(settings: Settings, value: Value, capacity: Capacity | None, severe: bool) -> Iterator[Move]:
     """Never under the window that keeps up with the arrivals and their bursts."""
+    if not ceiling_moves_window(settings):
+        return
     base = min(settings.ceiling, int(value.gauges.window_cap or settings.ceiling))
     floor = capacity.enough_window() if capacity else 1
     lower = math.floor(base * SHRINK)

@@ -6,6 +6,7 @@ from typing import Final
 
 from tailkeeper.api.enums import MoveCause
 from tailkeeper.api.levers import Key, Move, Value
+from tailkeeper.control.judge import Finding
 from tailkeeper.control.move import Bounds
 from tailkeeper.control.state import Bar, State, Trial, Turn
 
@@ -18,6 +19,11 @@ BUDGET_S: Final = 2 * HOUR_S
 SAME_LOAD: Final = 0.3
 """Loads within this share of each other are the same."""
 SETTLE_FACTOR_MAX: Final = 8
+TRIES: Final = 3
+REORDERING: Final = (MoveCause.PRIORITY, MoveCause.FIRST_TOKEN)
+REORDERINGS: Final = 4
+PROGRESS: Final = 0.7
+"""A ratio under this share of what it was is progress."""
 CALM_S: Final = 7200.0
 """After so long without a rollback the settling time is halved again."""
 
@@ -48,8 +54,21 @@ def may_recover(reversed_turns: tuple[Turn, ...], state: State, now_s: float) ->
 
 def may_mend(reversed_turns: tuple[Turn, ...], rate_per_s: float, state: State, now_s: float) -> bool:
     """At the same load, to and fro once an hour: what neither opening nor closing mends, the lever does not mend."""
-    same_load = any(abs(rate_per_s / turn.rate_per_s - 1) <= SAME_LOAD for turn in reversed_turns if turn.rate_per_s)
-    return not same_load or not any(now_s - at_s < HOUR_S for at_s in state.reversals_s)
+    comparable = any(same_load(rate_per_s, turn.rate_per_s) for turn in reversed_turns)
+    return not comparable or not any(now_s - at_s < HOUR_S for at_s in state.reversals_s)
+
+
+def exhausted(cause: MoveCause, finding: Finding, rate_per_s: float, state: State, now_s: float) -> bool:
+    """Whether steps against that cause, within the hour, left it as bad as it was at this load, or were too many.
+
+    Without this the levers of a cause that is not the true one wind up to their bounds, one step after the other.
+    Whether a new order of the queue helps shows only over bursts and lulls, so these steps are counted at any load."""
+    tried = [each for each in state.tries if (each.cause, each.tier) == (cause, finding.tier)]
+    tried = [each for each in tried if now_s - each.at_s < HOUR_S]
+    in_vain = [
+        each for each in tried if same_load(rate_per_s, each.rate_per_s) and finding.excess > PROGRESS * each.excess
+    ]
+    return len(in_vain) >= TRIES or (cause in REORDERING and len(tried) >= REORDERINGS)
 
 
 def made(state: State, trial: Trial, reversal: bool) -> State:
@@ -61,12 +80,14 @@ def made(state: State, trial: Trial, reversal: bool) -> State:
         for left, taken in zip(trial.left, trial.taken, strict=True)
     )
     reversals = tuple(at_s for at_s in state.reversals_s if now_s - at_s < BUDGET_S)
+    tries = tuple(each for each in state.tries if now_s - each.at_s < HOUR_S)
     return replace(
         state,
         trial=None if trial.cause is MoveCause.ROLLBACK else trial,
         turns=kept + new,
         reversals_s=(*reversals, now_s) if reversal else reversals,
         bars=tuple(bar for bar in state.bars if bar.until_s > now_s),
+        tries=(*tries, trial.attempt) if trial.attempt is not None else tries,
     )
 
 
@@ -91,6 +112,11 @@ def upward(left: Move, taken: Move) -> bool:
     if left.value is None or taken.value is None:
         return taken.value is None
     return taken.value > left.value
+
+
+def same_load(one_per_s: float, other_per_s: float) -> bool:
+    """Whether two loads may be compared."""
+    return other_per_s > 0 and abs(one_per_s / other_per_s - 1) <= SAME_LOAD
 
 
 def _forbids(bar: Bar, wanted: Move, now_s: float) -> bool:

@@ -54,6 +54,8 @@ class Trial:
     before: Before
     queued: float = 0.0
     """Requests waiting when it was made: their backlog is the old settings' doing."""
+    attempt: "Try | None" = None
+    """What it was to mend; None for a recovery, a rollback or a move by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,18 @@ class Turn:
     at_s: float
     rate_per_s: float
     """The load then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """A step against one cause, and how bad it was then."""
+
+    cause: MoveCause
+    tier: str
+    excess: float
+    """Times the allowed ratio of late ones."""
+    at_s: float
+    rate_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +119,4 @@ class State:
     bars: tuple[Bar, ...] = ()
     turns: tuple[Turn, ...] = ()
     reversals_s: tuple[float, ...] = ()
+    tries: tuple[Try, ...] = ()

@@ -270,8 +270,7 @@ def test_the_margin_is_raised_where_the_deadline_ends_the_hold() -> None:
 
 def test_priority_is_raised_where_lower_tiers_take_the_slots() -> None:
     desk = Desk()
-    breach = value(100, 0.03, "slot", others={"batch": 50.0})
-    seen = [desk.see(breach, 60.0) for _ in range(4)]
+    seen = [desk.see(value(100, late, "slot", others={"batch": 50.0}), 60.0) for late in (0.2, 0.1, 0.05, 0.03)]
     assert [decision.step.cause for decision in seen if decision.step] == [MoveCause.PRIORITY] * 4
     assert [moved(decision) for decision in seen] == [
         {"boost.interactive": 100},
@@ -279,6 +278,24 @@ def test_priority_is_raised_where_lower_tiers_take_the_slots() -> None:
         {"reserve.interactive": 10},
         {"reserve.interactive": 20},
     ]
+
+
+def test_what_does_not_help_three_times_is_not_wound_up_to_its_bound() -> None:
+    desk = Desk()
+    breach = value(100, 0.1, "slot", others={"batch": 50.0})
+    seen = [desk.see(breach, 60.0) for _ in range(10)]
+    assert sum(decision.step is not None for decision in seen) == 3
+    assert seen[-1].still is StillReason.COOLDOWN
+    assert desk.see(breach, 3700.0).step is not None, "an hour later it may be tried again"
+
+
+def test_where_the_window_is_static_its_ceiling_is_no_lever() -> None:
+    for changes in ({"window_dynamic": False}, {"mode": Mode.FIXED}):
+        static = document(**changes)
+        decision = Desk(settings=static, spec=static).see(
+            value(100, 0.3, "batch", model={"c": 0.006, "a": 0.003}, latency_s=0.5)
+        )
+        assert decision.still is StillReason.AT_BOUND
 
 
 def test_a_low_tier_that_starves_gets_a_reserve() -> None:
