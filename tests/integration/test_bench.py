@@ -20,7 +20,7 @@ from tailkeeper.bench.outcome import Outcome
 from tailkeeper.bench.plan import Api, Limits, Plan, Target
 from tailkeeper.bench.probe import TargetError
 from tailkeeper.bench.progress import Progress
-from tailkeeper.bench.run import SenderDiedError, measure, run_load
+from tailkeeper.bench.run import NotStartedError, SenderDiedError, measure, run_load
 from tailkeeper.model.load_mix import TierLoad
 from tailkeeper.model.load_sizes import parse_sizes
 from tailkeeper.model.loads import parse_arrivals
@@ -284,6 +284,20 @@ async def test_stopped_early_it_reports_what_it_has() -> None:
     assert looks[-1].in_flight > 0
     assert looks[-1].tiers[0].p99_ms is not None
     assert not children()
+
+
+async def test_stopped_before_it_began_there_is_nothing_to_report() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    stop = asyncio.Event()
+    with rude(silent) as server:
+        task = asyncio.create_task(run_load(plan(server.url, load("a", "constant:10")), stop=stop))
+        await asyncio.sleep(0.2)
+        stop.set()
+        with pytest.raises(NotStartedError):
+            await asyncio.wait_for(task, 1)
 
 
 async def test_a_sender_that_is_killed_is_said() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from aiohttp import web
 
 from tailkeeper.bench.report import Report
@@ -71,6 +72,11 @@ def test_json_for_programs(server: Server) -> None:
     assert report.warmup_s == 0.5
     assert [series.bucket_s for series in tier.series] == [1, 5]
     assert json.loads(ran.stdout)["schema"] == "tailkeeper.bench/v1"
+
+
+def test_yaml_says_the_same(server: Server) -> None:
+    ran = embeddings(server, "-t", "interactive:constant:20", "-o", "yaml")
+    assert Report.model_validate(yaml.safe_load(ran.stdout)).tier("interactive").sent == 20
 
 
 def test_a_line_for_logs(server: Server) -> None:

@@ -13,9 +13,9 @@ import pickle
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from tailkeeper.bench.frames import Done, Errors, Gaps, Ready, Rows, read_frames
 from tailkeeper.bench.measured import Generator, Measured
@@ -39,6 +39,10 @@ class SenderDiedError(RuntimeError):
     """A sending process ended by itself; the message has its last words."""
 
 
+class NotStartedError(RuntimeError):
+    """It was told to stop before the load began: there is nothing to report."""
+
+
 async def run_load(
     plan: Plan,
     on_progress: Callable[[Progress], None] | None = None,
@@ -55,6 +59,7 @@ async def run_load(
         LoadError: the plan makes no load.
         TargetError: the target cannot be loaded as asked.
         SenderDiedError: a sending process broke.
+        NotStartedError: stopped before the load began.
     """
     measured = await measure(plan, on_progress, stop)
     return summarize(plan, measured)
@@ -67,8 +72,8 @@ async def measure(
 ) -> Measured:
     """Send a load and return what was measured, request by request. See `run_load`."""
     schedule = draw_schedule(plan)
-    found = await probe(plan)
     stop = stop or asyncio.Event()
+    found = await _unless_stopped(probe(plan), stop)
     heard = _Heard()
     senders = [await _Sender.start(work, heard) for work in _share_out(plan, schedule, found)]
     try:
@@ -95,6 +100,19 @@ async def measure(
         interrupted=stop.is_set(),
         warnings=tuple(warnings),
     )
+
+
+async def _unless_stopped(looking: Coroutine[Any, Any, Found], stop: asyncio.Event) -> Found:
+    task, stopped = asyncio.create_task(looking), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if stop.is_set():
+            raise NotStartedError("stopped before the load began")
+        return task.result()
+    finally:
+        task.cancel()
+        stopped.cancel()
+        await asyncio.gather(task, stopped, return_exceptions=True)
 
 
 @dataclass

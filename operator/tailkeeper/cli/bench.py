@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tailkeeper.bench.report import Report
     from tailkeeper.bench.thresholds import Threshold
 
+EXIT_INTERRUPTED: Final = 130
+"""As shells have it: ended by Ctrl-C, with nothing to report."""
 EXIT_NOT_MEASURED: Final = 3
 """The generator did not keep up, so thresholds were not judged."""
 
@@ -32,6 +34,7 @@ class Output(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+    YAML = "yaml"
     LINE = "line"
 
 
@@ -168,7 +171,7 @@ def _thresholds(plan: Plan, texts: Sequence[str]) -> "list[Threshold]":
 
 def _measure(plan: Plan, quiet: bool) -> "tuple[Measured, Report]":
     from tailkeeper.bench.probe import TargetError
-    from tailkeeper.bench.run import SenderDiedError
+    from tailkeeper.bench.run import NotStartedError, SenderDiedError
     from tailkeeper.bench.summary import summarize
 
     try:
@@ -177,6 +180,8 @@ def _measure(plan: Plan, quiet: bool) -> "tuple[Measured, Report]":
         return measured, summarize(plan, measured)
     except (LoadError, TargetError) as error:
         raise UserError(str(error)) from None
+    except NotStartedError as error:
+        raise UserError(str(error), EXIT_INTERRUPTED) from None
     except SenderDiedError as error:
         raise UserError(f"{error}; this is a fault of ours, please report it", EXIT_NOT_MEASURED) from None
 
@@ -227,6 +232,11 @@ def _progress_line(plan: Plan, progress: "Progress") -> str:
 def _write(report: "Report", output: Output) -> None:
     if output is Output.JSON:
         typer.echo(report.to_json())
+        return
+    if output is Output.YAML:
+        import yaml
+
+        typer.echo(yaml.safe_dump(report.model_dump(mode="json", by_alias=True), sort_keys=False), nl=False)
         return
     from tailkeeper.bench import table
 
