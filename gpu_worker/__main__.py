@@ -19,6 +19,9 @@ log = logging.getLogger("gpu_worker")
 def main() -> None:
     """The process."""
     config = parse(sys.argv[1:])
+    # OpenMP's threads otherwise spin while they wait for each other: on a node that others use as well, a pass of 20 ms
+    # became one of 500. It is read when torch is loaded, which is later than here.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     try:
