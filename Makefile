@@ -69,3 +69,7 @@ test-integration: setup programs models ## Real API server, real Prometheus, rea
 .PHONY: test-e2e
 test-e2e: setup ## On the local cluster, which it starts and stops unless one is up already
 	hack/with-cluster $(RUN) pytest -q tests/e2e
+
+.PHONY: bench-ground
+bench-ground: setup ## Figures of the ground: live settings, rolling update, 200 policies (about 25 minutes)
+	hack/with-cluster hack/bench-ground
