@@ -76,7 +76,12 @@ EVERYTHING: Values = {
             },
         },
     },
-    "prometheus": {"url": "https://prometheus.monitoring:9090/prefix", "credentialsSecret": "prometheus-reader"},
+    "signals": "prometheus",
+    "prometheus": {
+        "url": "https://prometheus.monitoring:9090/prefix",
+        "credentialsSecret": "prometheus-reader",
+        "headers": {"X-Scope-OrgID": "team-a", "X-Via": "b"},
+    },
     "logging": {"format": "text", "level": "debug"},
     "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example.com:3128"}],
     "resources": {"requests": {"cpu": 1, "memory": "1Gi"}, "limits": {"memory": "1Gi"}},

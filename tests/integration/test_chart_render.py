@@ -144,9 +144,11 @@ def test_a_changed_overlay_restarts_the_operator(helm: Helm) -> None:
 
 
 def test_prometheus_is_told_with_its_credentials(helm: Helm) -> None:
-    assert not [name for name in environment(helm.render({})) if "PROMETHEUS" in name]
+    assert not [name for name in environment(helm.render({})) if "PROMETHEUS" in name or "SIGNALS" in name]
     objects = helm.render(EVERYTHING)
     assert environment(objects)["TAILKEEPER_PROMETHEUS_URL"] == EVERYTHING["prometheus"]["url"]
+    assert environment(objects)["TAILKEEPER_PROMETHEUS_HEADERS"] == "X-Scope-OrgID=team-a,X-Via=b"
+    assert environment(objects)["TAILKEEPER_SIGNALS"] == "prometheus"
     folder = environment(objects)["TAILKEEPER_PROMETHEUS_CREDENTIALS"]
     [mount] = [m for m in operator_container(objects)["volumeMounts"] if m["mountPath"] == folder]
     volumes = pick(objects, "Deployment")["spec"]["template"]["spec"]["volumes"]

@@ -62,6 +62,7 @@ class Operator:
             metrics=self.metrics,
         )
         self.reconciler.signals = self.tuner.conditions
+        self.reconciler.outcome = self.tuner.outcome
         self._dispatcher = Dispatcher(self.reconciler.reconcile, self.metrics)
         self._relist = Relist(self._kube, self.store, config.namespaces, config.relist_s, self._wake, self.metrics)
         self.health = Health(config.namespaces, config.tick_s, lambda: self._tick.finished_s, self.metrics)

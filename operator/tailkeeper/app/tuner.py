@@ -9,11 +9,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tailkeeper.api.enums import ConditionStatus, ConditionType
+from tailkeeper.api.enums import ConditionStatus, ConditionType, MoveOutcome
 from tailkeeper.api.levers import move
 from tailkeeper.app.audit import Audit
 from tailkeeper.app.metrics import Metrics
-from tailkeeper.control.decision import Step
+from tailkeeper.control.decision import Ended, Step
 from tailkeeper.control.observation import TierLatency
 from tailkeeper.control.record import Tick, to_line
 from tailkeeper.control.samples import InstanceKey, Reading, Unknown
@@ -83,6 +83,7 @@ class TunerLoop:
         self._conditions = Conditions()
         self._instances: dict[InstanceKey, _Instance] = {}
         self._looked: dict[Key, int] = {}
+        self._ended: dict[InstanceKey, Ended] = {}
         self._latencies: Latencies = {}
         self._latencies_s = -LATENCIES_S
 
@@ -90,6 +91,11 @@ class TunerLoop:
         """The measured conditions of a policy, as far as they are settled."""
         manifest = self._store.policy(key)
         return self._conditions.of(key, read_status(manifest) if manifest else None)
+
+    def outcome(self, key: Key, instance: str, generation: int) -> MoveOutcome | None:
+        """What became of the move that made this generation; None while that is open, or was before a restart."""
+        ended = self._ended.get(InstanceKey(key.namespace, key.name, instance))
+        return ended.outcome if ended is not None and ended.generation == generation else None
 
     async def run(self) -> None:
         """Looks for ever."""
@@ -142,6 +148,9 @@ class TunerLoop:
         if ticks.isEnabledFor(logging.DEBUG):
             ticks.debug("%s %s", tuned.key, to_line(tick))
         self._tell_conditions(tuned, tick, now_s)
+        if tick.decision.ended is not None:
+            self._ended[tuned.key] = tick.decision.ended
+            self._ports.wake(Key(tuned.key.namespace, tuned.key.policy))
         await self._audit.looked(tuned.key, tick, self._conditions.missing_workers(tuned.key), now_s)
         if tick.decision.step is not None:
             instance.writing = asyncio.create_task(self._write(instance, tuned, tick, tick.decision.step))
@@ -188,6 +197,7 @@ class TunerLoop:
         known = {at for key in keys for at in self._registry.names(key)}
         for at in self._instances.keys() - known:
             del self._instances[at]
+            self._ended.pop(at, None)
             self._audit.forget(at)
         self._conditions.forget_all_but(known)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tailkeeper.api.enums import ConditionStatus, ConditionType, RolloutStrategy
+from tailkeeper.api.enums import ConditionStatus, ConditionType, MoveOutcome, RolloutStrategy
 from tailkeeper.api.names import (
     ANNOTATION_PAUSE_PREFIX,
     ANNOTATION_SET_PREFIX,
@@ -89,6 +89,8 @@ class Reconciler:
     """Told after each new generation: workers are about to change."""
     signals: Callable[[Key], Mapping[ConditionType, Verdict]] = lambda key: {}
     """Conditions that are measured elsewhere."""
+    outcome: Callable[[Key, str, int], MoveOutcome | None] = lambda key, instance, generation: None
+    """What became of the move that made a generation, once that is known."""
     monotonic_s: Callable[[], float] = time.monotonic
     inbox: Inbox = field(default_factory=Inbox)
     sync_watch: SyncWatch = field(default_factory=SyncWatch)
@@ -277,10 +279,20 @@ class Reconciler:
             health=self._health(this.key, instance.name, this.policy.spec.rollout_strategy),
             settings=plan.settings,
             sync=self._sync(this.key, instance.name, plan.settings, before),
-            last_move=plan.move,
+            last_move=self._judged(this.key, instance.name, plan.move, before),
             paused=annotations.get(ANNOTATION_PAUSE_PREFIX + instance.name) == "true",
             complaint=complaint,
         )
+
+    def _judged(self, key: Key, name: str, move: MoveRecord | None, before: InstanceStatus | None) -> MoveRecord | None:
+        """The move with its outcome, which the status remembers for a restarted operator."""
+        if move is None:
+            return None
+        known = before.last_move if before else None
+        outcome = self.outcome(key, name, move.generation)
+        if outcome is None and known is not None and known.generation == move.generation:
+            outcome = known.outcome
+        return move if outcome is None else move.model_copy(update={"outcome": outcome})
 
     def _left_alone(self, key: Key, before: PolicyStatus | None) -> list[InstanceFindings]:
         """Instances of a policy that makes no sense now: their workers run on as they are."""

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from tailkeeper.api.enums import ConditionStatus, ConditionType
+from tailkeeper.api.enums import ConditionStatus, ConditionType, MoveOutcome
 from tailkeeper.api.levers import move, parse_moves
 from tailkeeper.control.samples import Unknown, UnknownReason
 from tailkeeper.reconcile.moves import Fate
@@ -50,6 +50,8 @@ async def test_what_the_log_says_of_a_breach(caplog: pytest.LogCaptureFixture) -
     (again,) = [line for line in lines if "inside the SLA again" in line]
     assert "action=window→64 reverted_in=" in again
     assert any("generation 3 (Capacity) was Kept" in line for line in lines)
+    assert stage.loop.outcome(KEY, "small", 3) is MoveOutcome.KEPT
+    assert stage.loop.outcome(KEY, "small", 2) is None
 
 
 @pytest.mark.parametrize("retune", [{"mode": "Off"}, {"pin": ["ceiling"]}])
