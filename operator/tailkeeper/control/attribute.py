@@ -7,7 +7,7 @@ from typing import Final
 
 from tailkeeper.api.enums import MoveCause
 from tailkeeper.api.settings import Settings
-from tailkeeper.control.capacity import Capacity, ceiling_moves_window
+from tailkeeper.control.capacity import Capacity, batch_window, ceiling_moves_window
 from tailkeeper.control.judge import Finding, Objective
 from tailkeeper.control.observation import Value
 
@@ -99,13 +99,12 @@ def _causes(
         yield MoveCause.CAPACITY
     if finding.objective is Objective.FIRST_TOKEN:
         yield MoveCause.FIRST_TOKEN
+    too_long, oversized = _batches_too_long(value, settings, capacity, shares)
     # A batch that is longer than the SLA allows makes those wait long that must let one or two go first, too.
-    oversized = _cap_too_long(settings, value, capacity)
     in_batches = shares.batch + (shares.slot if oversized else 0.0)
-    too_long = oversized or shares.batch * shares.late_s > settings.sla_ms / 1000
     by_share = [
         (shares.hold, MoveCause.HOLD, True),
-        (in_batches, MoveCause.LONG_BATCHES, too_long and ceiling_moves_window(settings)),
+        (in_batches, MoveCause.LONG_BATCHES, too_long),
         (shares.slot, MoveCause.PRIORITY, lower_served or _higher_served(value, settings, finding.tier)),
     ]
     for share, cause, helps in sorted(by_share, key=lambda entry: -entry[0]):
@@ -126,10 +125,22 @@ def _ceiling_too_small(value: Value, settings: Settings, capacity: Capacity | No
     )
 
 
-def _cap_too_long(settings: Settings, value: Value, capacity: Capacity | None) -> bool:
-    """By the workers' own model, a batch of their present cap breaks the SLA."""
-    cap = min(settings.ceiling, int(value.gauges.window_cap or settings.ceiling))
-    return capacity is not None and capacity.line.at(cap) > capacity.longest_s
+def _batches_too_long(value: Value, settings: Settings, capacity: Capacity | None, shares: Shares) -> tuple[bool, bool]:
+    """Whether shorter batches would help, and whether by the workers' own model the present ones break the SLA.
+
+    They help where the window makes the batches long: where most of T(W) is its fixed part, in continuous mode the
+    iteration's α, a smaller window only trades time in batches for time in the queue."""
+    if not ceiling_moves_window(settings):
+        return False, False
+    spent_s, sla_s = shares.batch * shares.late_s, settings.sla_ms / 1000
+    if capacity is None:
+        return spent_s > sla_s, False
+    line, window = capacity.line, batch_window(value, settings, capacity)
+    if line.a * window < line.c:
+        return False, False
+    oversized = line.at(window) > capacity.longest_s
+    alone_s = spent_s * line.at(1) / line.at(window)
+    return oversized or (spent_s > sla_s >= alone_s), oversized
 
 
 def _lower_served(value: Value, settings: Settings, tier: str) -> bool:

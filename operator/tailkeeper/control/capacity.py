@@ -69,6 +69,13 @@ def ceiling_moves_window(settings: Settings) -> bool:
     return settings.window_dynamic and settings.mode is not Mode.FIXED
 
 
+def batch_window(value: Value, settings: Settings, capacity: Capacity | None) -> int:
+    """What a batch of these workers holds at most: the window that they say they use, or need, under its bounds."""
+    most = min(settings.ceiling, int(value.gauges.window_cap or settings.ceiling))
+    used = int(value.gauges.window or most)
+    return max(1, min(most, max(used, capacity.enough_window() if capacity else 1)))
+
+
 def capacity(value: Value, settings: Settings) -> Capacity | None:
     """None while the workers have no latency model yet, or a nonsensical one."""
     line = whole_request_line(value.gauges.latency_model)

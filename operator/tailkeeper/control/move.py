@@ -17,11 +17,13 @@ from tailkeeper.api.settings import (
     TierSettings,
 )
 from tailkeeper.control.attribute import BINDING, Diagnosis
-from tailkeeper.control.capacity import Capacity, ceiling_moves_window
+from tailkeeper.control.capacity import Capacity, batch_window, ceiling_moves_window
 from tailkeeper.control.judge import Finding, Verdict
 from tailkeeper.control.observation import Value
 
 SHRINK: Final = 0.7
+LEAST_STEP: Final = 0.1
+"""A ceiling that would move by less is not worth a generation: the load behind it is not known better than that."""
 MARGIN_STEP_PERCENT: Final = 10
 HOLD_SHRINK: Final = 0.5
 RESERVE_STEP_PERCENT: Final = 10
@@ -119,7 +121,7 @@ def _open(settings: Settings, capacity: Capacity | None, severe: bool) -> Iterat
         wider = capacity.widest
     else:
         wider = min(capacity.widest, math.ceil(settings.ceiling / SHRINK))
-    if wider > settings.ceiling:
+    if wider > settings.ceiling * (1 + LEAST_STEP):
         yield Move(Key(Lever.CEILING), wider)
 
 
@@ -127,13 +129,13 @@ def _shorter_batches(settings: Settings, value: Value, capacity: Capacity | None
     """Never under the window that keeps up with the arrivals and their bursts."""
     if not ceiling_moves_window(settings):
         return
-    base = min(settings.ceiling, int(value.gauges.window_cap or settings.ceiling))
+    base = batch_window(value, settings, capacity)
     floor = capacity.enough_window() if capacity else 1
     lower = math.floor(base * SHRINK)
     if severe and settings.window_busy < base:
         lower = min(settings.window_busy, capacity.widest) if capacity else settings.window_busy
     lower = max(lower, floor, 1)
-    if lower < settings.ceiling:
+    if lower < settings.ceiling * (1 - LEAST_STEP):
         yield Move(Key(Lever.CEILING), lower)
 
 
