@@ -40,6 +40,10 @@ models: setup ## The model folders that tests, benchmarks and the cluster use (2
 cluster-up: setup ## A real one-node Kubernetes with Prometheus and this tree's images
 	hack/local-cluster/up
 
+.PHONY: demo
+demo: cluster-up ## From nothing to a served embedding and a live change of settings; leaves it up to look at
+	KUBECONFIG=$(CACHE)/cluster/admin.kubeconfig PATH=$(CACHE)/bin:$$PATH hack/demo
+
 .PHONY: cluster-down
 cluster-down: ## Stop the cluster and clear everything it made
 	hack/local-cluster/down
