@@ -2,9 +2,9 @@
 
 usage: python -m benchmarks.ground_rollout [--requests 5000] [--rate 20] [--replicas 2]
 
-The load is sent from this node to the Service's address. While it runs, the pod template is changed again and again (an
-annotation), each time until all pods are new and ready. The SLA is wide: the node has to start the new pods as well, and what
-is measured is whether requests are lost, not how long they take."""
+The load is sent from this node to the Service. While it runs, the pod template is changed again and again (an
+annotation), each time until all pods are new and ready. The SLA is wide: the node has to start the new pods as well,
+and what is measured is whether requests are lost, not how long they take."""
 
 import argparse
 import asyncio

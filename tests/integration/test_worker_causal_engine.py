@@ -43,7 +43,13 @@ def test_smollm2_continues_as_the_reference_does_token_for_token() -> None:
         raise FileNotFoundError(f"{SMOLLM2} is missing: run hack/local-cluster/models")
     engine = loaded(SMOLLM2, kv_tokens=2048)
     driver = Driver(engine)
-    questions = ["What is the capital of France?", "Count to ten.", "Why is the sky blue? " * 6, "Écris un haïku 🎉", "?"]
+    questions = [
+        "What is the capital of France?",
+        "Count to ten.",
+        "Why is the sky blue? " * 6,
+        "Écris un haïku 🎉",
+        "?",
+    ]
     for number, question in enumerate(questions):
         driver.add(str(number), engine.chat([{"role": "user", "content": question}]), GREEDY)
         driver.step(driver.open(), chunk=16)
