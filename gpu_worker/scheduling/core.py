@@ -4,9 +4,10 @@
 
 import math
 from abc import ABC, abstractmethod
+from typing import Generic
 
 from gpu_worker.scheduling.backlog import Backlog
-from gpu_worker.scheduling.entries import EngineClock, Entry, State
+from gpu_worker.scheduling.entries import E, EngineClock, Entry, State
 from gpu_worker.scheduling.interface import (
     Answer,
     Decision,
@@ -34,16 +35,18 @@ EFFICIENCY_TAU_S = 10.0
 QUEUED, RUNNING, GONE = State.QUEUED, State.RUNNING, State.GONE
 
 
-class Core(ABC):
+class Core(ABC, Generic[E]):
     """Intake, bounds, expiry, cancel, answers, live settings."""
+
+    _make: type[E]
 
     def __init__(self, settings: Settings, now_s: float, limits: EngineLimits) -> None:
         self._plan: Plan = compile_plan(settings)
         self._limits = limits
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, E] = {}
         self._tiers: dict[str, TierPlan] = {tier.name: tier for tier in self._plan.tiers}
-        self._backlog = Backlog(self._plan)
-        self._running: list[Entry] = []
+        self._backlog = Backlog[E](self._plan)
+        self._running: list[E] = []
         """In the engine: the batch under way, or the sequences that hold a slot."""
         self._running_hard_s = math.inf
         """When the first of them times out."""
@@ -52,6 +55,8 @@ class Core(ABC):
         self._window = WindowState(self._plan.busy, self._plan.busy)
         self._service_s = 0.0
         """Engine time per request at the widest window; 0 while not known."""
+        self._roomy = UNKNOWN_QUEUE
+        """With fewer waiting no bound is near."""
         self._overloaded = False
         self._seq = 0
         self._steps = 0
@@ -90,9 +95,9 @@ class Core(ABC):
         for entry in self._entries.values():
             entry.tier = self._tiers.get(entry.tier.name, plan.default)
         waiting = sorted(self._backlog, key=lambda entry: entry.seq)
-        self._backlog = Backlog(plan)
-        for entry in waiting:
-            self._backlog.add(entry, self._service_s)
+        self._backlog = Backlog[E](plan)
+        for entry in reversed(waiting):
+            self._backlog.put_back(entry)
         self._settle(now_s)
         return ()
 
@@ -108,15 +113,16 @@ class Core(ABC):
         if request.id in self._entries:
             raise ValueError(f"request {request.id} is here already")
         entry = self._entry(request, tier)
+        backlog = self._backlog
         self._arrivals.arrive(now_s)
         self._clock.enter(entry)
         if entry.hard_s <= now_s:
             return (self._end(entry, Outcome.EXPIRED, now_s),)
-        shed = self._room_for(entry, now_s)
+        shed = self._room_for(entry, now_s) if backlog.n >= self._roomy else None
         if shed is entry:
             return (self._end(entry, Outcome.SHED, now_s),)
-        self._entries[entry.id] = entry
-        self._backlog.add(entry, self._service_s)
+        self._entries[request.id] = entry
+        backlog.add(entry, self._service_s)
         return () if shed is None else (self._drop(shed, Outcome.SHED, now_s),)
 
     def cancel(self, request_id: str, now_s: float) -> Answer | None:
@@ -144,27 +150,25 @@ class Core(ABC):
 
     # -- taking in
 
-    def _entry(self, request: Request, tier: TierPlan) -> Entry:
+    def _entry(self, request: Request, tier: TierPlan) -> E:
         self._seq += 1
-        entry = Entry(request, tier, self._seq)
-        arrival_s = request.arrival_s
-        entry.deadline_s = arrival_s + tier.deadline_s
-        own_s = request.deadline_s
+        arrival_s, own_s = request.arrival_s, request.deadline_s
+        deadline_s = arrival_s + tier.deadline_s
         if own_s is None:
-            entry.hard_s = arrival_s + (self._patience_s(tier) if tier.timeout_s is None else tier.timeout_s)
+            patience_s = tier.timeout_s
+            hard_s = arrival_s + (self._patience_s(tier) if patience_s is None else patience_s)
         else:
-            entry.deadline_s = min(own_s, entry.deadline_s)
-            entry.hard_s = own_s
+            deadline_s, hard_s = min(own_s, deadline_s), own_s
         if not self._plan.priority:
-            entry.key = arrival_s
+            key = arrival_s
         else:
-            entry.key = entry.deadline_s - tier.boost_s
+            key = deadline_s - tier.boost_s
             if request.priority:
                 steps = max(-PRIORITY_STEP, min(PRIORITY_STEP, request.priority))
-                entry.key += steps * tier.deadline_s / PRIORITY_STEP
-        return entry
+                key += steps * tier.deadline_s / PRIORITY_STEP
+        return self._make(request, tier, self._seq, deadline_s, hard_s, key)
 
-    def _room_for(self, entry: Entry, now_s: float) -> Entry | None:
+    def _room_for(self, entry: E, now_s: float) -> E | None:
         """Whom to shed so that the queue stays within its bounds: nobody, the newcomer, or another.
 
         By Little's law nobody past rate·patience could be served in time. Over its own bound a tier sheds from the
@@ -190,6 +194,12 @@ class Core(ABC):
             return entry if lowest is None or lowest.tier.index < entry.tier.index else lowest
         return None
 
+    def _serves_in(self, service_s: float) -> None:
+        """Takes the engine time per request at the widest window."""
+        self._service_s = service_s
+        plan = self._plan
+        self._roomy = int(min(plan.sla_s / 2.0, plan.shortest_deadline_s) / service_s)
+
     def _judge_load(self, now_s: float) -> None:
         """Overloaded: the backlog takes longer than the SLA, or half of it while more comes than can be served."""
         backlog_s = self._backlog.n * self._service_s
@@ -199,7 +209,7 @@ class Core(ABC):
         elif backlog_s > sla_s / 2.0 or self._overloaded:
             self._overloaded = self._arrivals.rate_over_s(sla_s, now_s) * self._service_s > 1.0
 
-    def _limit_s(self, entry: Entry) -> float:
+    def _limit_s(self, entry: E) -> float:
         """The end of a request's usefulness: its timeout; its SLA while the instance does not keep up."""
         return entry.deadline_s if self._overloaded else entry.hard_s
 
@@ -221,7 +231,7 @@ class Core(ABC):
         return answers
 
     def _wake_at_s(self) -> float | None:
-        wake_s = min(self._backlog.next_expiry_s(), self._running_hard_s)
+        wake_s = min(self._backlog.next_expiry_s, self._running_hard_s)
         return wake_s if wake_s < math.inf else None
 
     def _shed_late(self, now_s: float, answers: list[Answer]) -> None:
@@ -230,13 +240,13 @@ class Core(ABC):
         while self._overloaded and (late := backlog.late_head()) is not None:
             answers.append(self._drop(late, Outcome.SHED, now_s))
 
-    def _drop(self, entry: Entry, outcome: Outcome, now_s: float) -> Answer:
+    def _drop(self, entry: E, outcome: Outcome, now_s: float) -> Answer:
         """Ends a request wherever it is."""
         if entry.state is QUEUED:
             self._backlog.remove(entry, GONE)
         return self._end(entry, outcome, now_s)
 
-    def _end(self, entry: Entry, outcome: Outcome, ended_s: float) -> Answer:
+    def _end(self, entry: E, outcome: Outcome, ended_s: float) -> Answer:
         """Ends a request that has left the backlog, or was never in it."""
         if entry.started:
             entry.settle(ended_s)

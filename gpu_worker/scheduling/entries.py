@@ -5,6 +5,7 @@ busy time; a request notes both when it comes, and the difference when it leaves
 that ran at its arrival is `busy`: its end less the arrival."""
 
 from enum import IntEnum
+from typing import TypeVar
 
 from gpu_worker.scheduling.interface import Request
 from gpu_worker.scheduling.plan import TierPlan
@@ -18,6 +19,9 @@ class State(IntEnum):
     RUNNING = 1
     """In the engine: in the batch under way, or holding a slot."""
     GONE = 2
+
+
+QUEUED = State.QUEUED
 
 
 class Run:
@@ -44,15 +48,10 @@ class Entry:
         "busy_s",
         "deadline_s",
         "exec_s",
-        "generated",
         "hard_s",
         "hold_s",
         "id",
-        "kept",
         "key",
-        "most",
-        "preemptions",
-        "prefilled",
         "rank",
         "request",
         "reserved",
@@ -61,44 +60,46 @@ class Entry:
         "slot_s",
         "started",
         "state",
-        "target",
         "tenant",
         "tier",
-        "tokens",
         "working",
     )
 
-    def __init__(self, request: Request, tier: TierPlan, seq: int) -> None:
+    hold_s: float
+    busy_s: float
+    """Set when it stops waiting, as `hold_s` is; more `slot_s` may come."""
+    rank: float
+    """Its place in its tier's queue: the key, and its tenant's debt."""
+    since_s: float
+    """Since when it works, or does not."""
+    _run: Run | None
+    _idle_mark_s: float
+    _busy_mark_s: float
+    _hold_s: float
+
+    def __init__(
+        self, request: Request, tier: TierPlan, seq: int, deadline_s: float, hard_s: float, key: float
+    ) -> None:
         self.request = request
         self.id = request.id
         self.tier = tier
         self.tenant = request.tenant
         self.seq = seq
         self.arrival_s = request.arrival_s
-        self.state = State.QUEUED
-        self.key = 0.0
-        self.rank = 0.0
-        self.deadline_s = 0.0
-        self.hard_s = 0.0
-        self.hold_s = self.busy_s = self.slot_s = self.exec_s = 0.0
+        self.deadline_s = deadline_s
+        """Its SLA: that of its tier, or sooner where the caller says so."""
+        self.hard_s = hard_s
+        """When its caller is gone."""
+        self.key = key
+        """What it is ordered by among the tiers; never changes."""
+        self.state = QUEUED
         self.started = False
         """Has been in the engine."""
         self.working = False
         """Takes part in the step under way; one that holds a slot may be left out of it."""
-        self.since_s = 0.0
-        """Since when it works, or does not."""
-        self.most = request.max_output_tokens
-        self.target = request.prompt_tokens
-        """Tokens to prefill: the prompt; what it has produced as well when its KV memory was taken."""
-        self.prefilled = self.generated = self.preemptions = 0
         self.reserved = False
         """Got in by its tier's reserve."""
-        self.kept = False
-        """Its tokens are in the engine's KV memory."""
-        self.tokens = request.prompt_tokens + request.max_output_tokens
-        """The most KV memory that it can need."""
-        self._run: Run | None = None
-        self._idle_mark_s = self._busy_mark_s = self._hold_s = 0.0
+        self.slot_s = self.exec_s = 0.0
 
     def start(self, now_s: float) -> None:
         """Joins its first step."""
@@ -118,6 +119,28 @@ class Entry:
         else:
             self.slot_s += now_s - self.since_s
         self.since_s = now_s
+
+
+class StreamEntry(Entry):
+    """One that is served token by token."""
+
+    __slots__ = ("generated", "kept", "most", "preemptions", "prefilled", "target", "tokens")
+
+    def __init__(
+        self, request: Request, tier: TierPlan, seq: int, deadline_s: float, hard_s: float, key: float
+    ) -> None:
+        super().__init__(request, tier, seq, deadline_s, hard_s, key)
+        self.most = request.max_output_tokens
+        self.target = request.prompt_tokens
+        """Tokens to prefill: the prompt; what it has produced as well when its KV memory was taken."""
+        self.prefilled = self.generated = self.preemptions = 0
+        self.kept = False
+        """Its tokens are in the engine's KV memory."""
+        self.tokens = request.prompt_tokens + request.max_output_tokens
+        """The most KV memory that it can need."""
+
+
+E = TypeVar("E", bound=Entry)
 
 
 class EngineClock:
@@ -158,37 +181,35 @@ class EngineClock:
 
     def enter(self, entry: Entry) -> None:
         """The request starts to wait, at its arrival: that may lie before now, even before the step under way began."""
-        arrival_s = entry.arrival_s
-        run = self.run
-        if run is None:
-            entry._idle_mark_s = self._idle_s + max(0.0, arrival_s - self._since_s)
-            entry._hold_s = max(0.0, self._since_s - arrival_s)
-        elif run.ended_s is not None and arrival_s >= run.ended_s:
-            entry._idle_mark_s = self._idle_s + (arrival_s - run.ended_s)
-            entry._busy_mark_s = self.busy_s
-        elif arrival_s >= run.started_s:
+        arrival_s, run = entry.arrival_s, self.run
+        entry._run = None
+        if run is not None and arrival_s >= run.started_s and (run.ended_s is None or arrival_s < run.ended_s):
             entry._run = run
+            return
+        entry._hold_s = 0.0
+        if run is None or (run.ended_s is not None and arrival_s >= run.ended_s):
+            entry._idle_mark_s = self._idle_s + (arrival_s - self._since_s)
+            entry._busy_mark_s = self.busy_s
         else:
-            entry._idle_mark_s = run.idle_before_s
-            entry._busy_mark_s = run.busy_before_s
+            entry._idle_mark_s, entry._busy_mark_s = run.idle_before_s, run.busy_before_s
             entry._hold_s = run.started_s - arrival_s
 
     def leave(self, entry: Entry, now_s: float) -> None:
         """The request stops waiting: it joins a batch, or ends without one."""
-        run = self.run
+        run, arrived_in = self.run, entry._run
         idle_s, busy_s = self._idle_s, self.busy_s
         if run is None or run.ended_s is not None:
             idle_s += max(0.0, now_s - self._since_s)
         else:
             busy_s += now_s - run.started_s
-        arrived_in = entry._run
         if arrived_in is None:
-            entry.hold_s += entry._hold_s + idle_s - entry._idle_mark_s
-            entry.slot_s += max(0.0, busy_s - entry._busy_mark_s)
-            return
-        if arrived_in.ended_s is None:
-            entry.busy_s += now_s - entry.arrival_s
-            return
-        entry.busy_s += arrived_in.ended_s - entry.arrival_s
-        entry.hold_s += idle_s - arrived_in.idle_before_s
-        entry.slot_s += max(0.0, busy_s - arrived_in.busy_before_s - (arrived_in.ended_s - arrived_in.started_s))
+            entry.hold_s = max(0.0, entry._hold_s + idle_s - entry._idle_mark_s)
+            entry.busy_s = 0.0
+            entry.slot_s = max(0.0, busy_s - entry._busy_mark_s)
+        elif arrived_in.ended_s is None:
+            entry.hold_s = 0.0
+            entry.busy_s = now_s - entry.arrival_s
+        else:
+            entry.hold_s = idle_s - arrived_in.idle_before_s
+            entry.busy_s = arrived_in.ended_s - entry.arrival_s
+            entry.slot_s = max(0.0, busy_s - arrived_in.busy_before_s - (arrived_in.ended_s - arrived_in.started_s))

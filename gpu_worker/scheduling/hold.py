@@ -3,6 +3,7 @@
 import math
 
 from gpu_worker.scheduling.backlog import Backlog
+from gpu_worker.scheduling.entries import Entry
 from gpu_worker.scheduling.plan import Plan
 from tailkeeper.model.arrivals import ArrivalModel
 from tailkeeper.model.latency import BatchLatency
@@ -11,7 +12,9 @@ KAPPA = 5.0
 """κ: one fixed cost c saved is worth κ·c seconds of requests' waiting."""
 
 
-def start_at_s(backlog: Backlog, plan: Plan, arrivals: ArrivalModel, latency: BatchLatency, now_s: float) -> float:
+def start_at_s(
+    backlog: Backlog[Entry], plan: Plan, arrivals: ArrivalModel, latency: BatchLatency, now_s: float
+) -> float:
     """When the open batch is to start if nobody else comes; now or earlier: at once. `backlog` is not empty.
 
     The earliest of three: when the most pressing of the waiting must start; when the next arrival is so far off

@@ -7,7 +7,7 @@ import math
 from bisect import insort
 
 from gpu_worker.scheduling.core import TIMER_S, Core
-from gpu_worker.scheduling.entries import Entry, State
+from gpu_worker.scheduling.entries import State, StreamEntry
 from gpu_worker.scheduling.interface import Answer, Decision, Outcome, Request, Step, StepReport, Waits, Work
 from gpu_worker.scheduling.pace import Bounds, Share, compose, order
 from gpu_worker.scheduling.plan import EngineLimits, TierPlan, prior_cost
@@ -33,19 +33,21 @@ KAPPA = 5.0
 """κ, as in request mode: a second of engine time saved is worth κ seconds of requests' waiting."""
 
 
-class IterationScheduler(Core):
+class IterationScheduler(Core[StreamEntry]):
     """Implements `Scheduler` in the modes `continuous`, `request` (nobody joins a batch under way) and `fixed`."""
+
+    _make = StreamEntry
 
     def __init__(self, settings: Settings, now_s: float, limits: EngineLimits) -> None:
         super().__init__(settings, now_s, limits)
         self._latency = IterationLatency(prior_cost(self._plan.prior))
         self._lengths = OutputLengths()
         self._tier_lengths: dict[str, OutputLengths] = {}
-        self._kept: dict[str, Entry] = {}
+        self._kept: dict[str, StreamEntry] = {}
         """Whose tokens are in the engine's KV memory, the preempted among them."""
         self._kv_tokens = 0
         """KV memory that they may come to need."""
-        self._evicted: list[Entry] = []
+        self._evicted: list[StreamEntry] = []
         self._shares: list[Share] = []
         self._rates: dict[str, Rate] = {}
         """Arrivals of each tier."""
@@ -60,14 +62,15 @@ class IterationScheduler(Core):
         answers = self._expire(now_s)
         if any(entry.state is not RUNNING for entry in self._running):
             self._running = [entry for entry in self._running if entry.state is RUNNING]
+        self._judge_load(now_s)
         slots = self._settle(now_s)
         if not self._running:
             if not self._backlog.n:
                 return Decision(None, tuple(answers))
             start_at_s = self._start_at_s(slots, now_s)
             if start_at_s > now_s + TIMER_S:
-                return Decision(None, tuple(answers), min(start_at_s, self._backlog.next_expiry_s()))
-        preempted: list[Entry] = []
+                return Decision(None, tuple(answers), min(start_at_s, self._backlog.next_expiry_s))
+        preempted: list[StreamEntry] = []
         if not self._running or self._plan.mode is Mode.CONTINUOUS:
             self._admit(slots, now_s, answers)
             self._cut_in(slots, preempted)
@@ -95,7 +98,7 @@ class IterationScheduler(Core):
         lonely_s = arrivals.last_s + arrivals.silence_until_s(worth_s, max(0.0, now_s - arrivals.last_s))
         return min(must_s, lonely_s, arrivals.quiet_at_s(1.0 / worth_s))
 
-    def _latest_start_s(self, queue: TierQueue, cost: Cost) -> float:
+    def _latest_start_s(self, queue: TierQueue[StreamEntry], cost: Cost) -> float:
         oldest, head = queue.oldest(), queue.head()
         if oldest is None or head is None:
             return -math.inf
@@ -128,7 +131,7 @@ class IterationScheduler(Core):
             if not batch:
                 break
 
-    def _cut_in(self, size: int, preempted: list[Entry]) -> None:
+    def _cut_in(self, size: int, preempted: list[StreamEntry]) -> None:
         """A tier that preempts runs up to the window, whoever runs below it: these are left out of the iteration, and
         where no slot is free one loses its own: of the lowest tier the newest, never one that lost it k times or that
         has it from its reserve."""
@@ -152,7 +155,7 @@ class IterationScheduler(Core):
                 self._join(entry)
                 room -= 1
 
-    def _victim(self, tier_index: int) -> Entry | None:
+    def _victim(self, tier_index: int) -> StreamEntry | None:
         lower = [
             entry
             for entry in self._running
@@ -160,7 +163,7 @@ class IterationScheduler(Core):
         ]
         return max(lower, key=lambda entry: (entry.tier.index, entry.seq), default=None)
 
-    def _iterate(self, preempted: list[Entry], now_s: float) -> Step:
+    def _iterate(self, preempted: list[StreamEntry], now_s: float) -> Step:
         """Says who works, and books everybody's time."""
         plan, cost = self._plan, self._latency.cost
         if not plan.dynamic or plan.mode is Mode.FIXED or cost is None or not self._lengths.seen:
@@ -225,7 +228,7 @@ class IterationScheduler(Core):
             tokens=math.inf if plan.token_budget is None else plan.token_budget,
         )
 
-    def _remaining(self, entry: Entry) -> float:
+    def _remaining(self, entry: StreamEntry) -> float:
         """Tokens that it may still produce: to the 99th percentile of all, and past that as many as are usual."""
         generated = entry.generated
         left = self._lengths_of(entry.tier).longest - generated
@@ -252,7 +255,7 @@ class IterationScheduler(Core):
     def _settle(self, now_s: float) -> int:
         cost, lengths = self._latency.cost, self._lengths
         if cost is not None and lengths.seen:
-            self._service_s = cost.per_request(self._window.cap, lengths.mean_prompt, lengths.mean_output)
+            self._serves_in(cost.per_request(self._window.cap, lengths.mean_prompt, lengths.mean_output))
         pressing = self._pressing(now_s) if lengths.seen else None
         return settle_iterations(
             self._window, self._plan, cost, pressing, self._arrivals.dispersion, self._limits.max_batch
@@ -315,16 +318,16 @@ class IterationScheduler(Core):
         """KV memory that is spoken for, in tokens."""
         return self._kv_tokens
 
-    def _join(self, entry: Entry) -> None:
+    def _join(self, entry: StreamEntry) -> None:
         insort(self._running, entry, key=order)
 
-    def _pause(self, victim: Entry, preempted: list[Entry]) -> None:
+    def _pause(self, victim: StreamEntry, preempted: list[StreamEntry]) -> None:
         self._running.remove(victim)
         victim.preemptions += 1
         preempted.append(victim)
         self._backlog.put_back(victim)
 
-    def _claim(self, entry: Entry) -> bool:
+    def _claim(self, entry: StreamEntry) -> bool:
         """Takes the memory that it may come to need, if need be from preempted ones that stand behind it."""
         if not entry.kept:
             if not self._has_room(entry) and not self._make_room(entry):
@@ -334,7 +337,7 @@ class IterationScheduler(Core):
             self._kv_tokens += entry.tokens
         return True
 
-    def _make_room(self, entry: Entry) -> bool:
+    def _make_room(self, entry: StreamEntry) -> bool:
         behind = [e for e in self._kept.values() if e.state is QUEUED and self._stands_behind(e, entry)]
         behind.sort(key=lambda other: (other.tier.index, other.key), reverse=True)
         for other in behind:
@@ -343,29 +346,29 @@ class IterationScheduler(Core):
                 return True
         return False
 
-    def _stands_behind(self, other: Entry, entry: Entry) -> bool:
+    def _stands_behind(self, other: StreamEntry, entry: StreamEntry) -> bool:
         return not self._running or other.tier.index > entry.tier.index or other.key > entry.key
 
-    def _has_room(self, entry: Entry) -> bool:
+    def _has_room(self, entry: StreamEntry) -> bool:
         limits = self._limits
         if limits.max_batch is not None and len(self._kept) >= limits.max_batch:
             return False
         return limits.kv_tokens is None or self._kv_tokens + entry.tokens <= limits.kv_tokens
 
-    def _evict(self, entry: Entry) -> None:
+    def _evict(self, entry: StreamEntry) -> None:
         """Takes a preempted request's memory: what it has is prefilled again when it goes on."""
         self._release(entry)
         entry.target = entry.request.prompt_tokens + entry.generated
         entry.prefilled = 0
         self._evicted.append(entry)
 
-    def _release(self, entry: Entry) -> None:
+    def _release(self, entry: StreamEntry) -> None:
         if entry.kept:
             entry.kept = False
             del self._kept[entry.id]
             self._kv_tokens -= entry.tokens
 
-    def _end(self, entry: Entry, outcome: Outcome, ended_s: float) -> Answer:
+    def _end(self, entry: StreamEntry, outcome: Outcome, ended_s: float) -> Answer:
         self._release(entry)
         return super()._end(entry, outcome, ended_s)
 
@@ -415,7 +418,7 @@ class IterationScheduler(Core):
         self._shares = []
         return answers
 
-    def _learn_length(self, entry: Entry) -> None:
+    def _learn_length(self, entry: StreamEntry) -> None:
         prompt, output = entry.request.prompt_tokens, max(1, entry.generated)
         self._lengths.learn(prompt, output)
         own = self._tier_lengths.get(entry.tier.name)

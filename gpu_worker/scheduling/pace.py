@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpu_worker.scheduling.entries import Entry
+from gpu_worker.scheduling.entries import StreamEntry
 from tailkeeper.model.iterations import Cost
 
 LEAST_CHUNK = 16
@@ -48,16 +48,16 @@ class Bounds:
 class Share:
     """What one sequence gets in this iteration; `prefill` 0 means it decodes."""
 
-    entry: Entry
+    entry: StreamEntry
     prefill: int = 0
 
 
-def order(entry: Entry) -> tuple[int, float, int]:
+def order(entry: StreamEntry) -> tuple[int, float, int]:
     """In this order the running are kept, and work: by tier, then key."""
     return entry.tier.index, entry.key, entry.seq
 
 
-def pace_s(entry: Entry, now_s: float, cost: Cost, remaining: float, margin_s: float) -> float:
+def pace_s(entry: StreamEntry, now_s: float, cost: Cost, remaining: float, margin_s: float) -> float:
     """The longest iteration that still lets this request end in time; infinite when none does."""
     slack_s = entry.deadline_s - margin_s - now_s - cost.beta * (entry.target - entry.prefilled)
     pace = slack_s / remaining
@@ -65,14 +65,14 @@ def pace_s(entry: Entry, now_s: float, cost: Cost, remaining: float, margin_s: f
 
 
 def compose(
-    running: list[Entry], now_s: float, cost: Cost, remaining: Callable[[Entry], float], bounds: Bounds
+    running: list[StreamEntry], now_s: float, cost: Cost, remaining: Callable[[StreamEntry], float], bounds: Bounds
 ) -> list[Share]:
     """The iteration: at least one sequence works. `running` is in `order`; `remaining`: tokens that may still come."""
     highest = running[0].tier.index
     limit_s = bounds.inter_token_s
     owed: dict[int, int] = {}
     shares: list[Share] = []
-    prefilling: list[Entry] = []
+    prefilling: list[StreamEntry] = []
     seconds = cost.alpha
     pending_s, hurry = 0.0, bounds.prefill_share
     for entry in running:
@@ -107,10 +107,10 @@ def compose(
 
 
 def _owed(
-    entry: Entry,
+    entry: StreamEntry,
     now_s: float,
     cost: Cost,
-    remaining: Callable[[Entry], float],
+    remaining: Callable[[StreamEntry], float],
     bounds: Bounds,
     owed: dict[int, int],
 ) -> bool:
@@ -126,7 +126,7 @@ def _owed(
 
 
 def _prefill(
-    prefilling: list[Entry],
+    prefilling: list[StreamEntry],
     highest: int,
     shares: list[Share],
     seconds: float,

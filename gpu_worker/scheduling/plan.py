@@ -60,6 +60,7 @@ class Plan:
     token_budget: int | None
     tiers: tuple[TierPlan, ...]
     default: TierPlan
+    shortest_deadline_s: float
     longest_deadline_s: float
     prior: LatencyPrior | None
 
@@ -86,6 +87,7 @@ def compile_plan(settings: Settings) -> Plan:
         token_budget=settings.token_budget,
         tiers=tiers,
         default=next(tier for tier in tiers if tier.name == settings.default_tier),
+        shortest_deadline_s=min(tier.deadline_s for tier in tiers),
         longest_deadline_s=max(tier.deadline_s for tier in tiers),
         prior=settings.latency_prior,
     )

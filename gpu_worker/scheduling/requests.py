@@ -15,8 +15,10 @@ from tailkeeper.model.windows import saturation_window
 QUEUED, RUNNING, GONE = State.QUEUED, State.RUNNING, State.GONE
 
 
-class RequestScheduler(Core):
+class RequestScheduler(Core[Entry]):
     """Implements `Scheduler`. One batch runs at a time; the next is formed when it has ended."""
+
+    _make = Entry
 
     def __init__(self, settings: Settings, now_s: float, limits: EngineLimits) -> None:
         super().__init__(settings, now_s, limits)
@@ -29,11 +31,12 @@ class RequestScheduler(Core):
         backlog = self._backlog
         if not backlog.n:
             return Decision(None, tuple(answers))
+        self._judge_load(now_s)
         size = self._settle(now_s)
         if backlog.n < size:
             start_at_s = self._start_at_s(now_s)
             if start_at_s > now_s + TIMER_S:
-                return Decision(None, tuple(answers), min(start_at_s, backlog.next_expiry_s()))
+                return Decision(None, tuple(answers), min(start_at_s, backlog.next_expiry_s))
         batch = self._form(size, now_s, answers)
         step = self._start(batch, now_s) if batch else None
         return Decision(step, tuple(answers), self._wake_at_s())
@@ -131,7 +134,7 @@ class RequestScheduler(Core):
         size = window.settle(state, plan, line, self._arrivals, memory, now_s)
         if line is None:
             return size
-        self._service_s = line.at(state.cap) / state.cap
+        self._serves_in(line.at(state.cap) / state.cap)
         queued = self._backlog.n
         if plan.dynamic and queued > size:
             head = self._backlog.head()

@@ -5,16 +5,21 @@ asks: after a silence of s, how long until the next one? E[residual | s] = ∫ S
 
 import math
 from bisect import bisect_left
+from itertools import accumulate
 
 FAST_TAU_S = 0.5
 SLOW_TAU_S = 5.0
-SHORTEST_GAP_S = 1e-5
 PER_OCTAVE = 4
+"""Buckets per doubling of the gap, evenly spaced inside it: an upper edge is at most a quarter over the lower."""
+SHORTEST = -16
+"""Gaps under 2^-17 s (8 µs) are one bucket."""
 MEMORY = 1_000
 """Gaps that the histogram remembers."""
 TIME_TAU_S = 120.0
 """And how long."""
 REBUILD_EVERY = 32
+MOST_WAITING = 64
+"""Arrivals that are only noted before they are learnt from."""
 RESCALE_AT = 1e100
 COUNT_MEMORY = 200
 """Horizons that the index of dispersion remembers."""
@@ -48,13 +53,14 @@ class Rate:
 
 class ArrivalModel:
     """Learns from one call of `arrive` per request. `clip_s` bounds a gap (4·SLA): one silence of minutes must not
-    forbid holding for the next ones. `horizon_s` is the span over which counts are compared for the dispersion."""
+    forbid holding for the next ones. `horizon_s` is the span over which counts are compared for the dispersion.
+
+    Arrivals are noted at once and learnt from when somebody asks: while the engine is busy nobody does."""
 
     __slots__ = (
         "_counts",
         "_edges",
         "_fast",
-        "_fast_at",
         "_first_s",
         "_gap_total",
         "_horizon_count",
@@ -63,9 +69,10 @@ class ArrivalModel:
         "_horizons",
         "_increment",
         "_last_s",
-        "_log_shortest",
         "_mean_count",
         "_moment2",
+        "_noted",
+        "_rebuilt_at",
         "_residual",
         "_rising",
         "_seen",
@@ -78,19 +85,18 @@ class ArrivalModel:
 
     def __init__(self, clip_s: float, horizon_s: float) -> None:
         self.clip_s = clip_s
-        buckets = max(2, math.ceil(PER_OCTAVE * math.log2(max(clip_s / SHORTEST_GAP_S, 2.0))) + 1)
-        self._edges: list[float] = [0.0] + [SHORTEST_GAP_S * 2.0 ** (k / PER_OCTAVE) for k in range(buckets - 1)]
-        self._log_shortest = math.log2(SHORTEST_GAP_S)
+        buckets = _index(clip_s) + 1
+        self._edges = [_edge(index) for index in range(buckets)]
         self._counts = [0.0] * buckets
         self._sums = [0.0] * buckets
         self._residual = [0.0] * buckets
         self._rising = [0.0] * buckets
         self._increment = 1.0
         self._total = self._gap_total = self._moment2 = 0.0
-        self._seen = 0
+        self._seen = self._rebuilt_at = 0
+        self._noted: list[float] = []
         self._first_s = self._last_s = -math.inf
         self._fast = self._slow = 0.0
-        self._fast_at = 0.0
         self._horizon_s = horizon_s
         self._horizon_end_s = -math.inf
         self._horizon_count = self._horizons = 0
@@ -99,43 +105,24 @@ class ArrivalModel:
     @property
     def seen(self) -> int:
         """Requests learnt from."""
-        return self._seen
+        return self._seen + len(self._noted)
 
     @property
     def last_s(self) -> float:
         """When the newest one arrived; -inf before the first."""
-        return self._last_s
+        return self._noted[-1] if self._noted else self._last_s
 
     def arrive(self, now_s: float) -> None:
         """Takes in one arrival. The time never goes back."""
-        self._seen += 1
-        gap = now_s - self._last_s
-        if gap == math.inf:
-            self._first_s = self._last_s = self._fast_at = now_s
-            self._fast = 1.0 / FAST_TAU_S
-            self._slow = 1.0 / SLOW_TAU_S
-            self._horizon_end_s = now_s + self._horizon_s
-            self._horizon_count = 1
-            return
-        gap = max(gap, 0.0)
-        self._last_s = now_s
-        self._fast = self._fast * math.exp(-gap / FAST_TAU_S) + 1.0 / FAST_TAU_S
-        self._slow = self._slow * math.exp(-gap / SLOW_TAU_S) + 1.0 / SLOW_TAU_S
-        self._count(now_s)
-        increment = self._increment = self._increment * (1.0 + 1.0 / MEMORY) * math.exp(min(gap, 600.0) / TIME_TAU_S)
-        gap = min(gap, self.clip_s)
-        index = 0 if gap < SHORTEST_GAP_S else 1 + int(PER_OCTAVE * (math.log2(gap) - self._log_shortest))
-        index = min(index, len(self._counts) - 1)
-        self._counts[index] += increment
-        self._sums[index] += increment * gap
-        self._total += increment
-        self._gap_total += increment * gap
-        self._moment2 += increment * gap * gap
-        if self._seen % REBUILD_EVERY == 0 or self._seen < REBUILD_EVERY:
-            self._rebuild()
+        noted = self._noted
+        noted.append(now_s)
+        if len(noted) >= MOST_WAITING:
+            self._learn()
 
     def rate_per_s(self, now_s: float) -> float:
         """λ over the last seconds (τ 5 s)."""
+        if self._noted:
+            self._learn()
         since = now_s - self._last_s
         if since == math.inf:
             return 0.0
@@ -145,6 +132,8 @@ class ArrivalModel:
 
     def fast_rate_per_s(self, now_s: float) -> float:
         """λ_f, τ .5 s: falls at once when the line goes quiet."""
+        if self._noted:
+            self._learn()
         since = now_s - self._last_s
         return 0.0 if since == math.inf else self._fast * math.exp(-max(since, 0.0) / FAST_TAU_S)
 
@@ -154,27 +143,33 @@ class ArrivalModel:
 
     def quiet_at_s(self, rate_per_s: float) -> float:
         """When λ_f will have fallen to that rate, if nobody arrives; in the past when it already has."""
-        if self._fast <= 0.0 or rate_per_s <= 0.0:
-            return math.inf if rate_per_s <= 0.0 and self._fast > 0.0 else -math.inf
-        return self._last_s + FAST_TAU_S * math.log(self._fast / rate_per_s)
+        if self._noted:
+            self._learn()
+        if self._fast <= 0.0:
+            return -math.inf
+        return math.inf if rate_per_s <= 0.0 else self._last_s + FAST_TAU_S * math.log(self._fast / rate_per_s)
 
     def residual_s(self, silence_s: float) -> float:
         """E[time to the next arrival | a silence so far]; infinite past the last bucket or before two arrivals."""
+        if self._noted:
+            self._learn()
         if self._total <= 0.0 or silence_s >= self.clip_s:
             return math.inf
-        return self._residual[self._index(silence_s)]
+        return self._residual[_index(silence_s)]
 
     def silence_until_s(self, residual_s: float, silence_s: float) -> float:
         """The first silence, from this one on, after which the expected residual is at least that long.
 
         Bucket edges only; the clip when the residual never gets there."""
+        if self._noted:
+            self._learn()
         if self._total <= 0.0:
             return silence_s
         edges = self._edges
         if silence_s <= 0.0:
             first = bisect_left(self._rising, residual_s)
             return edges[first] if first < len(edges) else self.clip_s
-        start = self._index(silence_s)
+        start = _index(silence_s)
         residual = self._residual
         if silence_s >= self.clip_s or residual[start] >= residual_s:
             return silence_s
@@ -186,11 +181,15 @@ class ArrivalModel:
     @property
     def mean_gap_s(self) -> float:
         """Mean of the clipped gaps; infinite before two arrivals."""
+        if self._noted:
+            self._learn()
         return self._gap_total / self._total if self._total > 0.0 else math.inf
 
     @property
     def cv(self) -> float:
         """Coefficient of variation of the clipped gaps; 0 before two arrivals."""
+        if self._noted:
+            self._learn()
         if self._total <= 0.0 or self._gap_total <= 0.0:
             return 0.0
         mean = self._gap_total / self._total
@@ -199,25 +198,72 @@ class ArrivalModel:
     @property
     def dispersion(self) -> float:
         """Index of dispersion: variance ÷ mean of the counts per horizon; 1 (Poisson) while not yet known."""
+        if self._noted:
+            self._learn()
         return self._var_count / self._mean_count if self._horizons >= 20 and self._mean_count > 0.0 else 1.0
 
     def gaps(self) -> list[tuple[float, float]]:
         """(upper edge in seconds, share) of the buckets with anything in them."""
+        if self._noted:
+            self._learn()
         if self._total <= 0.0:
             return []
         uppers = [*self._edges[1:], self.clip_s]
         return [(upper, count / self._total) for upper, count in zip(uppers, self._counts, strict=True) if count > 0.0]
 
-    def _index(self, silence_s: float) -> int:
-        if silence_s < SHORTEST_GAP_S:
-            return 0
-        index = 1 + int(PER_OCTAVE * (math.log2(silence_s) - self._log_shortest))
-        return min(index, len(self._counts) - 1)
+    def _learn(self) -> None:
+        """Learns from what was noted. The rates decay once for all of a span under a fiftieth of their memory."""
+        noted, self._noted = self._noted, []
+        last_s = self._last_s
+        if last_s == -math.inf:
+            last_s = self._first_s = noted[0]
+            self._fast, self._slow = 1.0 / FAST_TAU_S, 1.0 / SLOW_TAU_S
+            self._horizon_end_s = last_s + self._horizon_s
+            self._horizon_count = self._seen = 1
+            del noted[0]
+        counts, sums, clip_s, most = self._counts, self._sums, self.clip_s, len(self._counts) - 1
+        increment = self._increment
+        total = gap_total = moment2 = 0.0
+        decayed_s, fresh = last_s, 0
+        for at_s in noted:
+            gap = at_s - last_s
+            last_s = max(at_s, last_s)
+            fresh += 1
+            if at_s - decayed_s > FAST_TAU_S / 50.0:
+                increment *= self._decay(at_s - decayed_s, fresh)
+                decayed_s, fresh = at_s, 0
+            if at_s < self._horizon_end_s:
+                self._horizon_count += 1
+            else:
+                self._next_horizon(at_s)
+            gap = min(gap, clip_s)
+            mantissa, exponent = math.frexp(gap)
+            # `_index`, written out: this is the one line that every arrival pays for
+            index = (exponent - SHORTEST) * PER_OCTAVE + int(8.0 * mantissa) - 3 if exponent >= SHORTEST else 0
+            index = min(index, most) if gap > 0.0 else 0
+            counts[index] += increment
+            weighted = increment * gap
+            sums[index] += weighted
+            total += increment
+            gap_total += weighted
+            moment2 += weighted * gap
+        if fresh:
+            increment *= self._decay(last_s - decayed_s, fresh)
+        self._last_s, self._increment = last_s, increment
+        self._total += total
+        self._gap_total += gap_total
+        self._moment2 += moment2
+        self._seen += len(noted)
+        if self._seen - self._rebuilt_at >= REBUILD_EVERY or self._seen < REBUILD_EVERY:
+            self._rebuild()
 
-    def _count(self, now_s: float) -> None:
-        if now_s < self._horizon_end_s:
-            self._horizon_count += 1
-            return
+    def _decay(self, span_s: float, fresh: int) -> float:
+        """Moves the rates on by a span with so many arrivals; returns by what newer gaps weigh more than older ones."""
+        self._fast = self._fast * math.exp(-span_s / FAST_TAU_S) + fresh / FAST_TAU_S
+        self._slow = self._slow * math.exp(-span_s / SLOW_TAU_S) + fresh / SLOW_TAU_S
+        return (1.0 + fresh / MEMORY) * math.exp(min(span_s, 600.0) / TIME_TAU_S)
+
+    def _next_horizon(self, now_s: float) -> None:
         self._close_horizon(self._horizon_count)
         empty = int((now_s - self._horizon_end_s) / self._horizon_s)
         for _ in range(min(empty, COUNT_MEMORY)):
@@ -234,6 +280,7 @@ class ArrivalModel:
 
     def _rebuild(self) -> None:
         """Mean residual at every bucket's lower edge, and its running maximum (what a silence from 0 first reaches)."""
+        self._rebuilt_at = self._seen
         if self._increment > RESCALE_AT:
             self._rescale()
         beyond = beyond_sum = 0.0
@@ -243,11 +290,7 @@ class ArrivalModel:
             beyond_sum += sums[index]
             # past the longest gap seen nothing speaks for another arrival
             residual[index] = beyond_sum / beyond - edges[index] if beyond > 0.0 else math.inf
-        highest = 0.0
-        rising = self._rising
-        for index, value in enumerate(residual):
-            highest = max(highest, value)
-            rising[index] = highest
+        self._rising = list(accumulate(residual, max))
 
     def _rescale(self) -> None:
         factor = 1.0 / self._increment
@@ -257,3 +300,19 @@ class ArrivalModel:
         self._gap_total *= factor
         self._moment2 *= factor
         self._increment = 1.0
+
+
+def _index(gap_s: float) -> int:
+    """The bucket of a gap: 0 up to 2^-17 s, then four to a doubling."""
+    mantissa, exponent = math.frexp(gap_s)
+    if gap_s <= 0.0 or exponent < SHORTEST:
+        return 0
+    return (exponent - SHORTEST) * PER_OCTAVE + int(2.0 * PER_OCTAVE * mantissa) - PER_OCTAVE + 1
+
+
+def _edge(index: int) -> float:
+    """The lower edge of a bucket, seconds."""
+    if index == 0:
+        return 0.0
+    octave, quarter = divmod(index - 1, PER_OCTAVE)
+    return math.ldexp((PER_OCTAVE + quarter) / (2.0 * PER_OCTAVE), octave + SHORTEST)
