@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -22,11 +23,13 @@ from tailkeeper.app.watching import build_registry, build_settings
 from tailkeeper.reconcile.kinds import POLICY
 from tailkeeper.reconcile.kube import ApiError, Kube
 from tailkeeper.reconcile.moves import Answer, Fate, Proposal
-from tailkeeper.reconcile.reconciler import Reconciler
+from tailkeeper.reconcile.observer import Observer
+from tailkeeper.reconcile.reconciler import Reconciler, now
+from tailkeeper.reconcile.reporter import Reporter
 from tailkeeper.reconcile.store import Key, Store
-from tailkeeper.reconcile.sync import SyncWatch
 from tailkeeper.reconcile.worker_pod import WorkerDefaults
 from tailkeeper.signals.sources import open_source
+from tailkeeper.signals.worker_settings import WorkerReport
 
 logger = logging.getLogger(__name__)
 
@@ -44,25 +47,27 @@ class Operator:
         """Where /healthz is served; known for sure once it runs (port 0 takes a free one)."""
         self._credentials = Credentials(config.service_account_dir, config.login_s)
         self._kube = Kube(self._credentials.access, self.metrics.api_request)
-        sync_watch = SyncWatch()
-        self._tick = Tick(self.store, sync_watch, config.tick_s, self._wake, self.metrics)
+        reports: dict[str, WorkerReport | None] = {}
+        observer = Observer(self.store, reports, time.monotonic)
+        self._tick = Tick(self.store, reports, observer.sync_watch, config.tick_s, self._wake, self.metrics)
+        self.reporter = Reporter(self._kube, self.store, time.monotonic, now)
         self.reconciler = Reconciler(
             kube=self._kube,
             store=self.store,
             defaults=WorkerDefaults(config.worker_image, config.worker_template),
-            reports=self._tick.reports,
+            observer=observer,
+            reporter=self.reporter,
             settings_written=self._tick.soon,
-            sync_watch=sync_watch,
         )
         self.tuner = TunerLoop(
             store=self.store,
-            reports=self._tick.reports,
+            reports=reports,
             source=open_source(config.signals, config.prometheus),
-            ports=Ports(self.propose, self.reconciler.announce, self._wake),
+            ports=Ports(self.propose, self.reporter.announce, self._wake),
             metrics=self.metrics,
         )
-        self.reconciler.signals = self.tuner.conditions
-        self.reconciler.outcome = self.tuner.outcome
+        self.reporter.signals = self.tuner.conditions
+        observer.outcome = self.tuner.outcome
         self._dispatcher = Dispatcher(self.reconciler.reconcile, self.metrics)
         self._relist = Relist(self._kube, self.store, config.namespaces, config.relist_s, self._wake, self.metrics)
         self.health = Health(config.namespaces, config.tick_s, lambda: self._tick.finished_s, self.metrics)

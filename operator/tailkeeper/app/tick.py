@@ -27,12 +27,13 @@ class Tick:
     def __init__(
         self,
         store: Store,
+        reports: dict[str, WorkerReport | None],
         sync_watch: SyncWatch,
         period_s: float,
         news: Callable[[Key], None],
         metrics: Metrics,
     ) -> None:
-        self.reports: dict[str, WorkerReport | None] = {}
+        self.reports = reports
         self.finished_s = time.monotonic()
         """When the last round ended."""
         self._store = store

@@ -12,8 +12,8 @@ from tailkeeper.control.move import Bounds
 from tailkeeper.control.samples import InstanceKey
 from tailkeeper.reconcile.diagnosis import Reason
 from tailkeeper.reconcile.kinds import CONFIG_MAP, POD, Manifest
+from tailkeeper.reconcile.observer import is_ready
 from tailkeeper.reconcile.parsing import Refusal, read_policy, read_record
-from tailkeeper.reconcile.reconciler import is_ready
 from tailkeeper.reconcile.settings_plan import Record
 from tailkeeper.reconcile.store import Key, Store
 from tailkeeper.signals.direct import Target
