@@ -70,13 +70,7 @@ class Backlog(Generic[E]):
         tier = entry.tier
         self.queues[tier.index].left(entry)
         self.n -= 1
-        if self.n:
-            self.weight -= tier.weight
-            self._stale = True
-        else:
-            self.weight = 0.0
-            self._deadline_s = self._hold_end_s = self.next_expiry_s = math.inf
-            self._stale = False
+        self._left(tier.weight)
 
     def latest_start_s(self, batch_s: float) -> float:
         """min over the waiting of min(arrival + maxHold, deadline − batch_s): when a batch of that length must start.
@@ -131,25 +125,55 @@ class Backlog(Generic[E]):
                 if queue.plan.reserve:
                     self._take_reserve(queue, size, finish_s, due_by_s, fits, batch)
         while waiting and len(batch) < size:
-            entry = waiting[0].head(finish_s)
-            if entry is None:
+            chosen, until_key = self._next_queue(waiting, finish_s, due_by_s)
+            if chosen is None:
                 del waiting[0]
                 continue
-            for queue in waiting[1:]:
-                other = queue.head(finish_s)
-                if other is None or other.key >= entry.key or (self.priority and other.deadline_s <= due_by_s):
-                    continue
-                entry = other
-            if fits is not None and not fits(entry):
+            before = len(batch)
+            fitted = chosen.take(size, finish_s, until_key, fits, batch)
+            self._count_out(chosen, len(batch) - before)
+            if not fitted:
                 return batch
-            self.remove(entry, RUNNING)
-            batch.append(entry)
         while len(batch) < size and (entry := self.late_head()) is not None:
             if fits is not None and not fits(entry):
                 return batch
             self.remove(entry, RUNNING)
             batch.append(entry)
         return batch
+
+    def _next_queue(
+        self, waiting: list[TierQueue[E]], finish_s: float, due_by_s: float
+    ) -> tuple[TierQueue[E] | None, float]:
+        """Whose turn it is, and until which key; None when the highest has only late ones left."""
+        chosen, until_key = waiting[0], math.inf
+        if len(waiting) == 1:
+            return (chosen, until_key) if chosen.head(finish_s) is not None else (None, until_key)
+        first = chosen.head(finish_s)
+        if first is None:
+            return None, until_key
+        key = first.key
+        for queue in waiting[1:]:
+            other = queue.head(finish_s)
+            if other is None or (self.priority and other.deadline_s <= due_by_s):
+                continue
+            if other.key < key:
+                chosen, until_key, key = queue, key, other.key
+            elif other.key < until_key:
+                until_key = other.key
+        return chosen, until_key
+
+    def _count_out(self, queue: TierQueue[E], taken: int) -> None:
+        self.n -= taken
+        self._left(taken * queue.plan.weight)
+
+    def _left(self, weight: float) -> None:
+        if self.n:
+            self.weight -= weight
+            self._stale = True
+        else:
+            self.weight = 0.0
+            self._deadline_s = self._hold_end_s = self.next_expiry_s = math.inf
+            self._stale = False
 
     def late_head(self) -> E | None:
         """The first in order of those that stepped aside as late."""

@@ -159,13 +159,10 @@ class Core(ABC, Generic[E]):
             hard_s = arrival_s + (self._patience_s(tier) if patience_s is None else patience_s)
         else:
             deadline_s, hard_s = min(own_s, deadline_s), own_s
-        if not self._plan.priority:
-            key = arrival_s
-        else:
-            key = deadline_s - tier.boost_s
-            if request.priority:
-                steps = max(-PRIORITY_STEP, min(PRIORITY_STEP, request.priority))
-                key += steps * tier.deadline_s / PRIORITY_STEP
+        key = deadline_s - tier.boost_s if self._plan.priority else arrival_s
+        if request.priority and self._plan.priority:
+            steps = max(-PRIORITY_STEP, min(PRIORITY_STEP, request.priority))
+            key += steps * tier.deadline_s / PRIORITY_STEP
         return self._make(request, tier, self._seq, deadline_s, hard_s, key)
 
     def _room_for(self, entry: E, now_s: float) -> E | None:
@@ -251,7 +248,7 @@ class Core(ABC, Generic[E]):
         if entry.started:
             entry.settle(ended_s)
         else:
-            self._clock.leave(entry, ended_s)
+            self._clock.leave((entry,), ended_s)
         entry.state = GONE
         self._entries.pop(entry.id, None)
         retry_after_s = self._backlog.n * self._service_s if outcome is Outcome.SHED else None

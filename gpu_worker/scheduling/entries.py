@@ -4,6 +4,7 @@ Wait causes come from timestamps of their own. The clock keeps two sums that onl
 busy time; a request notes both when it comes, and the difference when it leaves is its `hold` and its `slot`. The batch
 that ran at its arrival is `busy`: its end less the arrival."""
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import TypeVar
 
@@ -194,22 +195,27 @@ class EngineClock:
             entry._idle_mark_s, entry._busy_mark_s = run.idle_before_s, run.busy_before_s
             entry._hold_s = run.started_s - arrival_s
 
-    def leave(self, entry: Entry, now_s: float) -> None:
-        """The request stops waiting: it joins a batch, or ends without one."""
-        run, arrived_in = self.run, entry._run
+    def leave(self, entries: Iterable[Entry], now_s: float) -> None:
+        """These requests stop waiting: they join a batch, or end without one."""
+        run = self.run
         idle_s, busy_s = self._idle_s, self.busy_s
         if run is None or run.ended_s is not None:
             idle_s += max(0.0, now_s - self._since_s)
         else:
             busy_s += now_s - run.started_s
-        if arrived_in is None:
-            entry.hold_s = max(0.0, entry._hold_s + idle_s - entry._idle_mark_s)
-            entry.busy_s = 0.0
-            entry.slot_s = max(0.0, busy_s - entry._busy_mark_s)
-        elif arrived_in.ended_s is None:
-            entry.hold_s = 0.0
-            entry.busy_s = now_s - entry.arrival_s
-        else:
-            entry.hold_s = idle_s - arrived_in.idle_before_s
-            entry.busy_s = arrived_in.ended_s - entry.arrival_s
-            entry.slot_s = max(0.0, busy_s - arrived_in.busy_before_s - (arrived_in.ended_s - arrived_in.started_s))
+        for entry in entries:
+            arrived_in = entry._run
+            if arrived_in is None:
+                hold_s = entry._hold_s + idle_s - entry._idle_mark_s
+                slot_s = busy_s - entry._busy_mark_s
+                entry.busy_s = 0.0
+            elif (ended_s := arrived_in.ended_s) is None:
+                hold_s = slot_s = 0.0
+                entry.busy_s = now_s - entry.arrival_s
+            else:
+                hold_s = idle_s - arrived_in.idle_before_s
+                slot_s = busy_s - arrived_in.busy_before_s - (ended_s - arrived_in.started_s)
+                entry.busy_s = ended_s - entry.arrival_s
+            # differences of sums: what should be 0 may come out as -1e-17
+            entry.hold_s = hold_s if hold_s > 0.0 else 0.0
+            entry.slot_s = slot_s if slot_s > 0.0 else 0.0

@@ -178,7 +178,7 @@ class IterationScheduler(Core[StreamEntry]):
         for share in shares:
             entry = share.entry
             if not entry.started:
-                self._clock.leave(entry, now_s)
+                self._clock.leave((entry,), now_s)
                 entry.start(now_s)
             work.append(Work(entry.request, share.prefill, not share.prefill))
         for entry in self._running:

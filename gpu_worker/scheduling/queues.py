@@ -9,14 +9,14 @@ only who comes out of turn (a deadline of its own, another tenant's debt) is kep
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Generic
 
 from gpu_worker.scheduling.entries import E, State
 from gpu_worker.scheduling.plan import TierPlan
 
-QUEUED = State.QUEUED
+QUEUED, RUNNING = State.QUEUED, State.RUNNING
 
 
 class Tenant:
@@ -106,6 +106,9 @@ class TierQueue(Generic[E]):
         tenant.queued -= 1
         if not tenant.queued:
             del self.tenants[entry.tenant]
+        self._tidy()
+
+    def _tidy(self) -> None:
         if not self.n:
             self._last_rank = self._last_hard_s = -math.inf
             for store in (self._line, self._heap, self._expiry, self._others, self._late):
@@ -135,6 +138,50 @@ class TierQueue(Generic[E]):
                 self._late.append(entry)
             else:
                 return None
+
+    def take(
+        self, size: int, finish_s: float, until_key: float, fits: Callable[[E], bool] | None, batch: list[E]
+    ) -> bool:
+        """Moves the first in order into the batch, until it has `size` or their key passes `until_key`; False when it
+        was one that does not fit. The caller counts them out of the backlog."""
+        line, heap, before = self._line, self._heap, len(batch)
+        fitted = True
+        while len(batch) < size:
+            if heap or not line or line[0].state is not QUEUED or line[0].deadline_s < finish_s:
+                entry = self.head(finish_s)
+                if entry is None:
+                    break
+            else:
+                entry = line[0]
+            if entry.key > until_key:
+                break
+            if fits is not None and not fits(entry):
+                fitted = False
+                break
+            if line and line[0] is entry:
+                line.popleft()
+            else:
+                heappop(heap)
+            entry.state = RUNNING
+            batch.append(entry)
+        self._count_out(batch, before)
+        return fitted
+
+    def _count_out(self, batch: list[E], start: int) -> None:
+        """Those of the batch from `start` on are no longer queued here."""
+        taken = len(batch) - start
+        tenants = self.tenants
+        self.n -= taken
+        if len(tenants) == 1:
+            for tenant in tenants.values():
+                tenant.queued -= taken
+        else:
+            for entry in batch[start:]:
+                tenants[entry.tenant].queued -= 1
+        if taken:
+            for name in [name for name, tenant in tenants.items() if not tenant.queued]:
+                del tenants[name]
+            self._tidy()
 
     def late_head(self) -> E | None:
         """The first of those that stepped aside."""

@@ -5,14 +5,14 @@ import math
 from gpu_worker.scheduling import hold, window
 from gpu_worker.scheduling.core import TIMER_S, Core
 from gpu_worker.scheduling.entries import Entry, State
-from gpu_worker.scheduling.interface import Answer, Decision, Outcome, Step, StepReport, Work
+from gpu_worker.scheduling.interface import Answer, Decision, Outcome, Step, StepReport, Waits, Work
 from gpu_worker.scheduling.plan import EngineLimits, TierPlan, prior_line
 from tailkeeper.api.enums import Mode
 from tailkeeper.api.settings import Settings
 from tailkeeper.model.latency import ShapedLatency, shape_bucket
 from tailkeeper.model.windows import saturation_window
 
-QUEUED, RUNNING, GONE = State.QUEUED, State.RUNNING, State.GONE
+RUNNING, GONE = State.RUNNING, State.GONE
 
 
 class RequestScheduler(Core[Entry]):
@@ -64,11 +64,10 @@ class RequestScheduler(Core[Entry]):
         finish_s = now_s + latency.high(size)
         due_by_s = now_s + 2.0 * latency.high(self._window.cap) + self._plan.margin_s
         while len(batch) < size and backlog.n:
-            for entry in backlog.take(size - len(batch), finish_s, due_by_s):
-                if may_refuse and finish_s > self._limit_s(entry):
-                    answers.append(self._end(entry, Outcome.SHED, now_s))
-                else:
-                    batch.append(entry)
+            taken = backlog.take(size - len(batch), finish_s, due_by_s)
+            doomed = [entry for entry in taken if finish_s > self._limit_s(entry)] if may_refuse else []
+            answers += [self._end(entry, Outcome.SHED, now_s) for entry in doomed]
+            batch += [entry for entry in taken if entry.state is RUNNING] if doomed else taken
         return batch
 
     def _fitting(self, size: int, now_s: float) -> int:
@@ -86,15 +85,13 @@ class RequestScheduler(Core[Entry]):
 
     def _start(self, batch: list[Entry], now_s: float) -> Step:
         self._clock.start(now_s)
-        leave = self._clock.leave
+        self._clock.leave(batch, now_s)
         self._running = batch
         self._steps += 1
         self._running_hard_s = min([entry.hard_s for entry in batch])
-        work = []
         for entry in batch:
-            leave(entry, now_s)
             entry.start(now_s)
-            work.append(Work(entry.request, entry.request.prompt_tokens))
+        work = [Work(entry.request, entry.request.prompt_tokens) for entry in batch]
         return Step(self._steps, tuple(work), (), self._window.window)
 
     def finished(self, report: StepReport, now_s: float) -> tuple[Answer, ...]:
@@ -114,14 +111,20 @@ class RequestScheduler(Core[Entry]):
         line = self._latency.overall.line
         if line is not None:
             self._count_work(size / line.rate(saturation_window(line, self._plan.idle)), seconds, now_s)
-        ended_s, completed = report.ended_s, report.completed
+        return self._ended(batch, report)
+
+    def _ended(self, batch: list[Entry], report: StepReport) -> tuple[Answer, ...]:
+        """`_end` for a whole batch: every request passes here, and most nowhere else."""
+        ended_s, completed, entries = report.ended_s, report.completed, self._entries
+        ok, late, error = Outcome.OK, Outcome.LATE, Outcome.ERROR
         answers = []
         for entry in batch:
             if entry.state is RUNNING:
-                outcome = Outcome.ERROR
-                if entry.id in completed:
-                    outcome = Outcome.OK if ended_s <= entry.deadline_s else Outcome.LATE
-                answers.append(self._end(entry, outcome, ended_s))
+                entry.state = GONE
+                del entries[entry.id]
+                waits = Waits(entry.hold_s, entry.busy_s, entry.slot_s, ended_s - entry.since_s)
+                outcome = error if entry.id not in completed else ok if ended_s <= entry.deadline_s else late
+                answers.append(Answer(entry.request, outcome, waits, ended_s))
         return tuple(answers)
 
     def _settle(self, now_s: float) -> int:

@@ -18,6 +18,7 @@ MEMORY = 1_000
 TIME_TAU_S = 120.0
 """And how long."""
 REBUILD_EVERY = 32
+MANY = 24
 MOST_WAITING = 64
 """Arrivals that are only noted before they are learnt from."""
 RESCALE_AT = 1e100
@@ -151,8 +152,7 @@ class ArrivalModel:
 
     def residual_s(self, silence_s: float) -> float:
         """E[time to the next arrival | a silence so far]; infinite past the last bucket or before two arrivals."""
-        if self._noted:
-            self._learn()
+        self._look()
         if self._total <= 0.0 or silence_s >= self.clip_s:
             return math.inf
         return self._residual[_index(silence_s)]
@@ -161,8 +161,7 @@ class ArrivalModel:
         """The first silence, from this one on, after which the expected residual is at least that long.
 
         Bucket edges only; the clip when the residual never gets there."""
-        if self._noted:
-            self._learn()
+        self._look()
         if self._total <= 0.0:
             return silence_s
         edges = self._edges
@@ -221,10 +220,12 @@ class ArrivalModel:
             self._horizon_end_s = last_s + self._horizon_s
             self._horizon_count = self._seen = 1
             del noted[0]
+        # when many came at once every fourth gap stands for four: the engine is busy, nobody waits for the rest
+        every = 4 if len(noted) > MANY else 1
         counts, sums, clip_s, most = self._counts, self._sums, self.clip_s, len(self._counts) - 1
         increment = self._increment
         total = gap_total = moment2 = 0.0
-        decayed_s, fresh = last_s, 0
+        decayed_s, fresh, skip = last_s, 0, 0
         for at_s in noted:
             gap = at_s - last_s
             last_s = max(at_s, last_s)
@@ -236,15 +237,18 @@ class ArrivalModel:
                 self._horizon_count += 1
             else:
                 self._next_horizon(at_s)
+            if (skip := skip + 1) % every:
+                continue
             gap = min(gap, clip_s)
             mantissa, exponent = math.frexp(gap)
             # `_index`, written out: this is the one line that every arrival pays for
             index = (exponent - SHORTEST) * PER_OCTAVE + int(8.0 * mantissa) - 3 if exponent >= SHORTEST else 0
             index = min(index, most) if gap > 0.0 else 0
-            counts[index] += increment
-            weighted = increment * gap
+            weight = increment * every
+            weighted = weight * gap
+            counts[index] += weight
             sums[index] += weighted
-            total += increment
+            total += weight
             gap_total += weighted
             moment2 += weighted * gap
         if fresh:
@@ -254,8 +258,6 @@ class ArrivalModel:
         self._gap_total += gap_total
         self._moment2 += moment2
         self._seen += len(noted)
-        if self._seen - self._rebuilt_at >= REBUILD_EVERY or self._seen < REBUILD_EVERY:
-            self._rebuild()
 
     def _decay(self, span_s: float, fresh: int) -> float:
         """Moves the rates on by a span with so many arrivals; returns by what newer gaps weigh more than older ones."""
@@ -277,6 +279,13 @@ class ArrivalModel:
         delta = count - self._mean_count
         self._mean_count += step * delta
         self._var_count = (1.0 - step) * (self._var_count + step * delta * delta)
+
+    def _look(self) -> None:
+        """Brings the table of residuals up to date, when enough has come since."""
+        if self._noted:
+            self._learn()
+        if self._seen - self._rebuilt_at >= REBUILD_EVERY or self._rebuilt_at < self._seen < REBUILD_EVERY:
+            self._rebuild()
 
     def _rebuild(self) -> None:
         """Mean residual at every bucket's lower edge, and its running maximum (what a silence from 0 first reaches)."""
