@@ -6,7 +6,7 @@ No policy is in here: what to read is `signals`, what is known of an instance is
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tailkeeper.api.enums import ConditionStatus, ConditionType, MoveOutcome
@@ -25,7 +25,9 @@ from tailkeeper.reconcile.parsing import read_status
 from tailkeeper.reconcile.status import Verdict
 from tailkeeper.reconcile.store import Key, Store
 from tailkeeper.reconcile.tuned import Registry, Tuned
-from tailkeeper.signals.sources import Latencies, Source
+from tailkeeper.signals.direct import Target
+from tailkeeper.signals.histograms import Latencies
+from tailkeeper.signals.sources import Source
 from tailkeeper.signals.worker_settings import WorkerReport
 
 BEAT_S = 1.0
@@ -117,8 +119,9 @@ class TunerLoop:
             return
         now_s = self._monotonic_s()
         began_s = time.monotonic()
-        reading = await self._source.read([target for each in tuned for target in each.targets], now_s)
-        await self._read_latencies(now_s)
+        targets = [target for each in tuned for target in each.targets]
+        reading = await self._source.read(targets, now_s)
+        await self._read_latencies(targets, now_s)
         self._metrics.signals_seconds.observe(time.monotonic() - began_s)
         for each in tuned:
             try:
@@ -201,11 +204,11 @@ class TunerLoop:
             self._audit.forget(at)
         self._conditions.forget_all_but(known)
 
-    async def _read_latencies(self, now_s: float) -> None:
+    async def _read_latencies(self, targets: Sequence[Target], now_s: float) -> None:
         if now_s - self._latencies_s < LATENCIES_S:
             return
         self._latencies_s = now_s
-        found = await self._source.latencies(LATENCIES_OVER_S)
+        found = await self._source.latencies(targets, LATENCIES_OVER_S, now_s)
         self._latencies = {} if isinstance(found, Unknown) else found
 
     def _latencies_of(self, key: InstanceKey) -> tuple[TierLatency, ...]:

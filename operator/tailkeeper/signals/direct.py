@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,11 +11,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tailkeeper.control.samples import InstanceKey, PodSample, Reading, Unknown, UnknownReason
 from tailkeeper.signals.counters import WANTED, Point, instance_of, pod_sample
+from tailkeeper.signals.histograms import BUCKET, SUM, Histogram, Series, histograms
 
 TIMEOUT_S: Final = 2.0
 CONNECTIONS: Final = 100
 LONGEST_PAGE: Final = 4_194_304
 """Bytes. A worker's page has at most 500 series, about 100 kB."""
+SHOWN: Final = frozenset({BUCKET, SUM})
+"""Read at a slower pace, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,26 @@ class DirectSource:
                 samples.setdefault(target.key, []).append(answer)
         return Reading({key: tuple(found) for key, found in samples.items()}, faults)
 
+    async def read_histograms(self, targets: Iterable[Target]) -> dict[Series, Histogram]:
+        """Latencies of all workers that can be read, for people."""
+        wanted = list(targets)
+        answers = await asyncio.gather(*(self._fetch(target, SHOWN) for target in wanted))
+        found: dict[Series, Histogram] = {}
+        for target, answer in zip(wanted, answers, strict=True):
+            if isinstance(answer, _Page):
+                found |= histograms(target.key, target.pod, answer.points)
+        return found
+
     async def close(self) -> None:
         """Ends the connections."""
         if self._session is not None:
             await self._session.close()
 
     async def _scrape(self, target: Target) -> PodSample | Unknown:
+        page = await self._fetch(target, WANTED)
+        return page if isinstance(page, Unknown) else pod_sample(target.pod, page.time_s, page.points)
+
+    async def _fetch(self, target: Target, names: Set[str]) -> "_Page | Unknown":
         host = f"[{target.host}]" if ":" in target.host else target.host
         where = f"{target.pod} at http://{host}:{target.port}/metrics"
         try:
@@ -73,13 +90,13 @@ class DirectSource:
         except (aiohttp.ClientError, OSError) as error:
             return Unknown(UnknownReason.PARTIAL, f"{where} cannot be reached: {error}")
         try:
-            points = list(parse(page.decode("utf-8")))
+            points = tuple(parse(page.decode("utf-8"), names))
         except ValueError as error:
             return Unknown(UnknownReason.PARTIAL, f"{where} does not send Prometheus text: {error}")
         others = {instance_of(point.labels) for point in points} - {target.key}
         if others:
             return Unknown(UnknownReason.PARTIAL, f"{where} is a worker of another instance: {others.pop()}")
-        return pod_sample(target.pod, time_s, points)
+        return _Page(time_s, points)
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -90,11 +107,19 @@ class DirectSource:
         return self._session
 
 
-def parse(page: str) -> Iterator[Point]:
-    """The series of a page that the tuner wants. Raises ValueError when one of them does not parse.
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """A worker's page as far as it is wanted, and when it was read."""
+
+    time_s: float
+    points: tuple[Point, ...]
+
+
+def parse(page: str, names: Set[str] = WANTED) -> Iterator[Point]:
+    """The series of a page of these names. Raises ValueError when one of them does not parse.
 
     Only their lines go through the parser: histogram buckets are most of a page, and it takes 50 µs a line."""
-    lines = [line for line in page.splitlines() if _name(line) in WANTED]
+    lines = [line for line in page.splitlines() if _name(line) in names]
     for family in text_string_to_metric_families("\n".join(lines) + "\n"):
         for sample in family.samples:
             yield Point(sample.name, sample.labels, sample.value)

@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from tailkeeper.control.observation import TierLatency
 from tailkeeper.control.samples import InstanceKey, PodSample, Reading, Unknown, UnknownReason
-from tailkeeper.model.quantile import bucket_quantile
 from tailkeeper.signals.counters import (
     BUSY,
     GAUGES,
@@ -31,6 +30,7 @@ from tailkeeper.signals.counters import (
     instance_of,
     pod_sample,
 )
+from tailkeeper.signals.histograms import Histogram, tier_latency
 from tailkeeper.signals.query import Access, Answer, Failed, QueryClient
 
 T = TypeVar("T")
@@ -137,12 +137,9 @@ class PrometheusSource:
         sums = {of: point.value for point in grown("sum", counts.time_s).points if (of := _tier(point)) is not None}
         found: dict[InstanceKey, list[TierLatency]] = {}
         for (key, tier), counted in sorted(buckets.items()):
-            edges = sorted(counted)
-            cumulative = [counted[edge] for edge in edges]
-            p95, p99 = bucket_quantile(edges, cumulative, 0.95), bucket_quantile(edges, cumulative, 0.99)
-            total_s = sums.get((key, tier), math.nan)
-            if p95 is not None and p99 is not None and math.isfinite(total_s):
-                found.setdefault(key, []).append(TierLatency(tier, total_s / cumulative[-1], p95, p99))
+            latency = tier_latency(tier, Histogram(counted, sums.get((key, tier), math.nan)))
+            if latency is not None:
+                found.setdefault(key, []).append(latency)
         return {key: tuple(latencies) for key, latencies in found.items()}
 
 

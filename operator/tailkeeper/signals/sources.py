@@ -4,19 +4,18 @@ With both the workers' own numbers decide, because they are seconds old, and Pro
 what it cannot show now cannot be looked up afterwards, so nothing is moved on numbers that only we have seen."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Final, Protocol
 
 from tailkeeper.control.history import History
-from tailkeeper.control.observation import TierLatency
 from tailkeeper.control.samples import InstanceKey, PodSample, Reading, Unknown
 from tailkeeper.signals.direct import DirectSource, Target
+from tailkeeper.signals.histograms import Growth, Latencies
 from tailkeeper.signals.prometheus import PrometheusSource
 from tailkeeper.signals.query import Access
 
-Latencies = Mapping[InstanceKey, tuple[TierLatency, ...]]
 FORGET_S: Final = 900.0
 """Instances that were not asked for so long are gone: the slowest policy looks every 300 s."""
 
@@ -35,8 +34,8 @@ class Source(Protocol):
     async def read(self, targets: Sequence[Target], now_s: float) -> Reading | Unknown:
         """Counters of these workers, by the names of their pods; Unknown when nothing at all could be read."""
 
-    async def latencies(self, over_s: float) -> Latencies | Unknown:
-        """Mean, p95 and p99 of the last `over_s` seconds, for people; empty where the source has none."""
+    async def latencies(self, targets: Sequence[Target], over_s: float, now_s: float) -> Latencies | Unknown:
+        """Mean, p95 and p99 of the last `over_s` seconds, for people: read at a slower pace."""
 
     async def close(self) -> None:
         """Ends the connections."""
@@ -56,14 +55,15 @@ class FromWorkers:
 
     def __init__(self) -> None:
         self._direct = DirectSource()
+        self._growth = Growth()
 
     async def read(self, targets: Sequence[Target], now_s: float) -> Reading | Unknown:
         """Never Unknown as a whole: each worker answers for itself."""
         return await self._direct.read(targets)
 
-    async def latencies(self, over_s: float) -> Latencies | Unknown:
-        """Histograms are most of a worker's page and no decision needs them: they are not scraped."""
-        return {}
+    async def latencies(self, targets: Sequence[Target], over_s: float, now_s: float) -> Latencies | Unknown:
+        """Growth of the workers' histograms between this call and the earlier ones; empty at the first."""
+        return self._growth.add(await self._direct.read_histograms(targets), now_s, over_s)
 
     async def close(self) -> None:
         """Ends the connections."""
@@ -81,8 +81,8 @@ class FromPrometheus:
         found = await self._prometheus.read()
         return found if isinstance(found, Unknown) else named_by_pod(found, targets)
 
-    async def latencies(self, over_s: float) -> Latencies | Unknown:
-        """From the histograms."""
+    async def latencies(self, targets: Sequence[Target], over_s: float, now_s: float) -> Latencies | Unknown:
+        """From the histograms that Prometheus has."""
         return await self._prometheus.read_latencies(over_s)
 
     async def close(self) -> None:
@@ -113,9 +113,9 @@ class FromBoth:
         self._seen = {key: kept for key, kept in self._seen.items() if now_s - kept[1] < FORGET_S}
         return Reading(own.samples, faults)
 
-    async def latencies(self, over_s: float) -> Latencies | Unknown:
+    async def latencies(self, targets: Sequence[Target], over_s: float, now_s: float) -> Latencies | Unknown:
         """From the histograms that Prometheus has."""
-        return await self._prometheus.latencies(over_s)
+        return await self._prometheus.latencies(targets, over_s, now_s)
 
     async def close(self) -> None:
         """Ends the connections."""

@@ -17,15 +17,15 @@ from tailkeeper.reconcile.moves import Answer, Fate, Proposal
 from tailkeeper.reconcile.objects import settings_document, settings_map
 from tailkeeper.reconcile.store import Key, Store
 from tailkeeper.signals.direct import Target
-from tailkeeper.signals.sources import Latencies
+from tailkeeper.signals.histograms import Latencies
 from tailkeeper.signals.worker_settings import WorkerReport
 from tests.unit.control.plant import Plant, step
 
 KEY = Key("team", "chat")
 STEP_S = 90.0
 SPEC = {
-    "batching": {"tailLatencySlaMs": 200, "windowIdle": 64},
-    "tiers": [{"name": "interactive", "timeoutMs": 400}, {"name": "batch", "deadlineMs": 12_000}],
+    "batching": {"tailLatencySlaMs": 800, "windowIdle": 64},
+    "tiers": [{"name": "interactive", "timeoutMs": 1600}, {"name": "batch", "deadlineMs": 12_000}],
 }
 
 
@@ -36,7 +36,7 @@ class Stage:
     names: tuple[str, ...] = ("small",)
     retune: dict[str, Any] = field(default_factory=dict)
     factor: float = 4.0
-    """The load grows to so many times 100 requests a second at `STEP_S`."""
+    """The load grows to so many times 25 requests a second at `STEP_S`."""
     now_s: float = 0.0
     reading: Unknown | None = None
     """What the source says instead of the workers' numbers."""
@@ -59,7 +59,7 @@ class Stage:
                 effective, policy_namespace=KEY.namespace, policy=KEY.name, model_instance=instance.name, generation=1
             )
             self.specs[instance.name] = spec
-            self.plants[instance.name] = Plant({"interactive": step(100, self.factor, STEP_S)}, spec)
+            self.plants[instance.name] = Plant({"interactive": step(25, self.factor, STEP_S)}, spec, a=0.002, c=0.024)
             self.put_pod(instance.name)
             self.write(instance.name, spec)
         self.restart()
@@ -144,7 +144,7 @@ class Stage:
             samples[target.key] = (*samples.get(target.key, ()), sample)
         return Reading(samples)
 
-    async def latencies(self, over_s: float) -> Latencies | Unknown:
+    async def latencies(self, targets: Sequence[Target], over_s: float, now_s: float) -> Latencies | Unknown:
         return {}
 
     async def close(self) -> None:
