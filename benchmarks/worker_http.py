@@ -4,8 +4,9 @@
 
 Starts a worker (real HTTP server, loop, scheduler, metrics; vectors of 8 numbers made of nothing) in a process of its
 own and drives it over loopback from this one, first as fast as it goes (closed loop), then with Poisson arrivals at
-750/s (open loop: latency counts from the intended send time). Prints one JSON object; both processes share the
-machine's CPUs, so the figures are a floor."""
+750/s (open loop: latency counts from the intended send time). `server_…` is from arrival to end as the worker itself
+has it (Server-Timing). Both processes share the machine's CPUs with whatever else runs there, so the figures are a
+floor; `chrt -r 5 python -m …` keeps other processes out of them."""
 
 import argparse
 import asyncio
@@ -96,6 +97,8 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._buffer = b""
         self._answered: asyncio.Future[bytes] | None = None
+        self.server_s = 0.0
+        """Of the last call: arrival to end as the worker itself has it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -116,7 +119,12 @@ class Connection(asyncio.Protocol):
         """Whether the answer was 200."""
         self._answered = asyncio.get_running_loop().create_future()
         self._transport.write(REQUEST)  # type: ignore[attr-defined]
-        return (await self._answered).startswith(b"HTTP/1.1 200")
+        head = await self._answered
+        if not head.startswith(b"HTTP/1.1 200"):
+            return False
+        timing = head.split(b"server-timing: ")[1].split(b"\r\n")[0]
+        self.server_s = sum(float(cause.split(b"=")[1]) for cause in timing.split(b", ")) / 1000
+        return True
 
 
 async def connect(port: int, count: int) -> list[Connection]:
@@ -148,6 +156,7 @@ async def open_loop(port: int, connections: int, seconds: float) -> dict[str, fl
     for connection in await connect(port, connections):
         free.put_nowait(connection)
     latencies: list[float] = []
+    in_server: list[float] = []
     failed = 0
 
     async def one(intended: float) -> None:
@@ -155,6 +164,7 @@ async def open_loop(port: int, connections: int, seconds: float) -> dict[str, fl
         connection = await free.get()
         failed += not await connection.call()
         latencies.append(time.perf_counter() - intended)
+        in_server.append(connection.server_s)
         free.put_nowait(connection)
 
     draw = random.Random(1)
@@ -167,7 +177,8 @@ async def open_loop(port: int, connections: int, seconds: float) -> dict[str, fl
         tasks.append(asyncio.create_task(one(at)))
         at += draw.expovariate(POISSON_PER_S)
     await asyncio.gather(*tasks)
-    return {"per_s": round(len(latencies) / seconds), "failed": failed, **quantiles(latencies)}
+    by_worker = {f"server_{name}": value for name, value in quantiles(in_server).items()}
+    return {"per_s": round(len(latencies) / seconds), "failed": failed, **quantiles(latencies), **by_worker}
 
 
 def quantiles(seconds: Sequence[float]) -> dict[str, float]:
@@ -258,7 +269,8 @@ def main() -> None:
             os.kill(child, signal.SIGTERM)
             os.waitpid(child, 0)
     if options.keep:
-        keep("worker-http", f"python -m benchmarks.worker_http --seconds {options.seconds:g} --keep", figures)
+        priority = "chrt -r 5 " if os.sched_getscheduler(0) == os.SCHED_RR else ""
+        keep("worker-http", f"{priority}python -m benchmarks.worker_http --seconds {options.seconds:g} --keep", figures)
     else:
         print(json.dumps(figures, indent=2))
 
