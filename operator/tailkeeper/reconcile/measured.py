@@ -99,6 +99,8 @@ class Measured:
     sla: Settled[Sla] = field(default_factory=Settled)
     metrics: Settled[Verdict] = field(default_factory=lambda: Settled(_same_meaning))
     capacity: Settled[Short] = field(default_factory=Settled)
+    unread_since_s: float | None = None
+    """When reads began to fail; None while they do not."""
 
     def see(self, tick: Tick, pods: int, now_s: float) -> bool:
         """Takes one look in; whether it changed what counts."""
@@ -114,9 +116,16 @@ class Measured:
             reason = f"Signals{observation.reason.value}"
             slow = observation.reason in (UnknownReason.ABSENT, UnknownReason.PARTIAL)
             verdict = Verdict(ConditionStatus.FALSE, reason, observation.text)
-            return self.metrics.see(verdict, UNSEEN_S if slow else UNREAD_S, now_s)
+            patience_s = UNSEEN_S if slow else UNREAD_S
+            if self.unread_since_s is None:
+                self.unread_since_s = now_s
+            told = self.metrics.told
+            if (told is None or told.status is not ConditionStatus.FALSE) and now_s - self.unread_since_s >= patience_s:
+                patience_s = 0.0  # it fails for so long, even if each time for another reason
+            return self.metrics.see(verdict, patience_s, now_s)
         if tick.next_state.unknown is not None:
             return False  # one good read after bad ones; the tuner waits for more as well
+        self.unread_since_s = None
         return self.metrics.see(_READ, 0.0, now_s)
 
     def _see_sla(self, tick: Tick, now_s: float) -> bool:

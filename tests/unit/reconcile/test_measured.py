@@ -103,6 +103,18 @@ def test_what_cannot_be_read_is_said_after_ten_seconds_and_in_the_words_of_the_r
     assert of(conditions, ConditionType.SLA_MET) == ("Unknown", "too few requests for a verdict, or no metrics")
 
 
+def test_reads_that_fail_each_time_for_another_reason_fail() -> None:
+    conditions = Conditions()
+    conditions.see(SMALL, tick(), 1, 0.0)
+    changes = [
+        now_s
+        for number, now_s in enumerate(range(5, 120, 5))
+        if conditions.see(SMALL, unread("refused" if number % 2 else "slow"), 1, float(now_s))
+    ]
+    assert changes == [15], "and its text does not flap with the reasons"
+    assert of(conditions, ConditionType.METRICS_AVAILABLE) == ("False", "nothing is moved. small: slow")
+
+
 def test_a_text_whose_seconds_move_is_the_same_text() -> None:
     conditions = Conditions()
     for now_s in range(0, 120, 5):
