@@ -12,10 +12,11 @@ FADE = 0.98
 """Factor of the weight of a bin per refit in which it was not seen."""
 LEAST_WEIGHT = 0.02
 OUTLIER = 4.0
-FASTER = 0.5
-"""Under this multiple it does teach, but a line of averages would take hundreds to follow."""
+DRIFT_STEP = 1.0 / 16.0
+DRIFTED = 0.25
+"""Off by this much on average over the last sixteen or so: another speed, which averages would follow too slowly."""
 BELIEVED_AFTER = 8
-"""So many in a row that are over the one, or under the other, are the new speed."""
+"""So many outliers in a row are the new speed."""
 REFIT_EVERY = 64
 EAGER = 64
 """Until so many iterations were seen every new bin refits."""
@@ -70,7 +71,7 @@ class _Bin:
 class IterationLatency:
     """One `Cost` with its spread. `cost` is None until iterations (or a prior) were seen."""
 
-    __slots__ = ("_bins", "_outliers", "_prior", "_residuals", "_seen", "cost", "spread")
+    __slots__ = ("_bins", "_drift", "_outliers", "_prior", "_residuals", "_seen", "cost", "spread")
 
     def __init__(self, prior: Cost | None = None) -> None:
         self.cost = prior
@@ -81,6 +82,7 @@ class IterationLatency:
         self._residuals: list[float] = []
         self._seen = 0
         self._outliers = 0
+        self._drift = 0.0
 
     @property
     def seen(self) -> int:
@@ -99,13 +101,14 @@ class IterationLatency:
                 if self._outliers < BELIEVED_AFTER:
                     return
                 self._forget()
-            elif seconds < FASTER * expected:
-                self._outliers += 1
-                if self._outliers >= BELIEVED_AFTER:
-                    self._forget()
             else:
                 self._outliers = 0
-                self._remember_residual(seconds / expected - 1.0)
+                residual = seconds / expected - 1.0
+                self._drift += (residual - self._drift) * DRIFT_STEP
+                if abs(self._drift) > DRIFTED:
+                    self._forget()
+                else:
+                    self._remember_residual(residual)
         self._seen += 1
         key = (_half_octave(prefill), _half_octave(decoding), _octave(kv))
         bin_ = self._bins.get(key)
@@ -128,6 +131,7 @@ class IterationLatency:
             self.cost = fitted
 
     def _forget(self) -> None:
+        self._drift = 0.0
         self._bins.clear()
         self._residuals.clear()
         self._outliers = self._seen = 0

@@ -15,10 +15,11 @@ FADE = 0.998
 LEAST_WEIGHT = 0.02
 OUTLIER = 4.0
 """A batch over this multiple of what was expected does not teach: it was the machine's pause, not the model's time."""
-FASTER = 0.5
-"""Under this multiple it does teach, but a line of averages would take hundreds to follow."""
+DRIFT_STEP = 1.0 / 16.0
+DRIFTED = 0.25
+"""Off by this much on average over the last sixteen or so: another speed, which averages would follow too slowly."""
 BELIEVED_AFTER = 8
-"""So many in a row that are over the one, or under the other, are the new speed."""
+"""So many outliers in a row are the new speed."""
 RESIDUALS = 256
 REFIT_EVERY = 8
 UNSEEN_SPREAD = 0.1
@@ -46,7 +47,7 @@ class _Bin:
 class BatchLatency:
     """One line T(b) = c + a·b with its spread. `line` is None until a first batch (or a prior) is known."""
 
-    __slots__ = ("_bins", "_last_bin", "_outliers", "_prior", "_residuals", "_seen", "line", "spread")
+    __slots__ = ("_bins", "_drift", "_last_bin", "_outliers", "_prior", "_residuals", "_seen", "line", "spread")
 
     def __init__(self, prior: Line | None = None) -> None:
         self.line: Line | None = prior
@@ -57,6 +58,7 @@ class BatchLatency:
         self._residuals: list[float] = []
         self._seen = 0
         self._outliers = 0
+        self._drift = 0.0
         self._last_bin = -1
 
     @property
@@ -93,13 +95,14 @@ class BatchLatency:
                 if self._outliers < BELIEVED_AFTER:
                     return
                 self._forget()
-            elif seconds < FASTER * expected:
-                self._outliers += 1
-                if self._outliers >= BELIEVED_AFTER:
-                    self._forget()
             else:
                 self._outliers = 0
-                self._remember_residual(seconds / expected - 1.0)
+                residual = seconds / expected - 1.0
+                self._drift += (residual - self._drift) * DRIFT_STEP
+                if abs(self._drift) > DRIFTED:
+                    self._forget()
+                else:
+                    self._remember_residual(residual)
         self._seen += 1
         index = int(4.0 * math.log2(size))
         bin_ = self._bins.get(index)
@@ -115,6 +118,7 @@ class BatchLatency:
             self.line = self._fit()
 
     def _forget(self) -> None:
+        self._drift = 0.0
         self._bins.clear()
         self._residuals.clear()
         self._outliers = 0
