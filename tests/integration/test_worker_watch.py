@@ -7,10 +7,13 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import urlsplit
 
+import aiohttp
 import httpx
 import pytest
+from aiohttp import web
 
 from gpu_worker.config import Identity
 from gpu_worker.settings.keeper import SettingsKeeper
@@ -18,7 +21,7 @@ from gpu_worker.settings.service_account import ServiceAccount, in_cluster
 from gpu_worker.settings.watch import SettingsWatch
 from tailkeeper.api.enums import Mode
 from tailkeeper.api.names import SETTINGS_KEY
-from tests.integration.control_plane import ControlPlane
+from tests.integration.control_plane import ControlPlane, free_port
 from tests.integration.worker_in_process import eventually, running_worker
 from tests.unit.worker.doubles import document
 
@@ -275,27 +278,67 @@ async def test_a_cut_connection_is_made_anew_and_nothing_is_missed(pod: Pod, con
     assert keeper.refused == 0
 
 
-async def test_a_version_that_is_forgotten_lists_anew(
-    pod: Pod, config_map: ConfigMap, monkeypatch: pytest.MonkeyPatch
+class Forgetful:
+    """In front of the API server: its first watch is told that the version is gone, in one of the two ways in which
+    an API server says so. A real one does after some minutes of changes elsewhere."""
+
+    EXPIRED: ClassVar = {"kind": "Status", "status": "Failure", "reason": "Expired", "message": "too old", "code": 410}
+
+    def __init__(self, account: ServiceAccount, by_status: bool) -> None:
+        self._account = account
+        self._by_status = by_status
+        self.lists = 0
+        self.watches = 0
+
+    async def open(self) -> int:
+        """Listens, without TLS; returns the port."""
+        self._upstream = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=self._account.tls()))
+        application = web.Application()
+        application.router.add_get("/{path:.*}", self._answer)
+        self._runner = web.AppRunner(application, shutdown_timeout=0.1)
+        await self._runner.setup()
+        port = free_port()
+        await web.TCPSite(self._runner, "127.0.0.1", port).start()
+        return port
+
+    async def close(self) -> None:
+        """Stops."""
+        await self._upstream.close()
+        await self._runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        watch = "watch" in request.query
+        self.watches += watch
+        self.lists += not watch
+        if watch and self.watches == 1:
+            if self._by_status:
+                return web.json_response(self.EXPIRED, status=410)
+            return web.Response(text=json.dumps({"type": "ERROR", "object": self.EXPIRED}) + "\n")
+        headers = {"Authorization": request.headers["Authorization"]}
+        async with self._upstream.get(self._account.url + request.path_qs, headers=headers) as upstream:
+            response = web.StreamResponse(status=upstream.status, headers={"Content-Type": "application/json"})
+            await response.prepare(request)
+            async for chunk in upstream.content.iter_any():
+                await response.write(chunk)
+            return response
+
+
+@pytest.mark.parametrize("by_status", [True, False], ids=["HTTP 410", "ERROR event"])
+async def test_a_version_that_is_gone_lists_anew_and_nothing_is_missed(
+    pod: Pod, config_map: ConfigMap, by_status: bool
 ) -> None:
-    """The API server answers 410 for a version that it does not know any more; here for one that never was."""
     keeper = pod.keeper()
     config_map.write(document(1))
-    lists = 0
-    original = SettingsWatch._list
-
-    async def forgetful(self: SettingsWatch, session: object) -> str:
-        nonlocal lists
-        lists += 1
-        version = await original(self, session)  # type: ignore[arg-type]
-        return "1" if lists == 1 else version
-
-    monkeypatch.setattr(SettingsWatch, "_list", forgetful)
-    async with watching(pod.account, pod.namespace, keeper):
+    between = Forgetful(pod.account, by_status)
+    port = await between.open()
+    account = ServiceAccount(f"http://127.0.0.1:{port}", pod.account.token_file, pod.account.ca_file)
+    async with watching(account, pod.namespace, keeper):
         await applied(keeper, 1, within_s=5)
-        config_map.write(document(2))
-        await applied(keeper, 2, within_s=3)
-    assert lists == 2
+        for generation in (2, 3):
+            config_map.write(document(generation))
+            await applied(keeper, generation)
+    await between.close()
+    assert (between.lists, keeper.refused) == (2, 0)
 
 
 async def test_an_api_server_that_is_away_is_no_reason_to_spin(tmp_path: Path, pod: Pod) -> None:
