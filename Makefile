@@ -77,3 +77,7 @@ test-e2e: setup ## On the local cluster, which it starts and stops unless one is
 .PHONY: bench-ground
 bench-ground: setup ## Figures of the ground: live settings, rolling update, 200 policies (about 25 minutes)
 	hack/with-cluster hack/bench-ground
+
+.PHONY: bench-scheduling
+bench-scheduling: setup ## Figures of the scheduling core, simulated (about 5 minutes; CHAT=… CODE=… add the recorded loads)
+	$(RUN) python benchmarks/scheduling.py $(if $(CHAT),--chat $(CHAT) --code $(CODE))
