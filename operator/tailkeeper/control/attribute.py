@@ -34,6 +34,11 @@ class Shares:
         return self.busy + self.exec
 
     @property
+    def waiting(self) -> float:
+        """For the engine: what fewer requests per worker would shorten."""
+        return self.busy + self.slot
+
+    @property
     def name(self) -> str:
         """The largest cause, as `cause` labels have it; empty when none was late."""
         largest = max(("hold", self.hold), ("busy", self.busy), ("slot", self.slot), ("exec", self.exec), key=_second)

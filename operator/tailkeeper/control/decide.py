@@ -24,6 +24,7 @@ from tailkeeper.control.observation import Observation, Value
 from tailkeeper.control.restraint import calmed, exhausted, may_mend, may_recover, permitted, reverses
 from tailkeeper.control.state import State, Trial, Try
 
+MOST: Final = 0.5
 WAITING: Final = 1.0
 """Lower tiers want engine time back when so many of their requests wait."""
 
@@ -80,7 +81,7 @@ class _Tick:
         return self._mend(broken, state) if broken else self._recover(state)
 
     def _mend(self, broken: list[Finding], state: State) -> Step | Still:
-        tight = barred = False
+        tight = barred = waiting = False
         for finding in broken:
             diagnosis = attribute(finding, self.value, self.settings, self.capacity)
             if diagnosis.short:
@@ -96,10 +97,13 @@ class _Tick:
                     return self._to(cause, allowed, finding)
                 barred = barred or self._unpinned(wanted)
             tight = tight or diagnosis.tight
+            waiting = waiting or diagnosis.shares.waiting >= MOST
         if tight:
             return Still(StillReason.CAPACITY_SHORT, self._how_short())
         if barred:
             return Still(StillReason.COOLDOWN, "what could help was tried within the last hour and did not")
+        if waiting:
+            return Still(StillReason.CAPACITY_SHORT, "no lever is left, and what is late waits for the engine")
         return Still(StillReason.AT_BOUND, f"no lever left for the {broken[0].objective.value} of {broken[0].tier}")
 
     def _recover(self, state: State) -> Step | Still:
@@ -183,7 +187,7 @@ class _Tick:
         action = explain.moves_text(step.moves) if step else f"none({still.reason if still else ''})"
         back = step is not None and step.cause is MoveCause.ROLLBACK and ended is not None
         reverted_in_s = ended.after_s if back and ended is not None else state.reverted_in_s
-        speed = self.capacity
+        short = still is not None and still.reason is StillReason.CAPACITY_SHORT
         return Decision(
             step=None if recommend else step,
             recommended=step if recommend else None,
@@ -191,8 +195,8 @@ class _Tick:
             why=still.why if still else step.cause.value if step else "",
             numbers=explain.line(self.value, self.settings, self.findings, action, reverted_in_s),
             sla_met=self.sla_met,
-            capacity_short=still is not None and still.reason is StillReason.CAPACITY_SHORT,
-            replicas_needed=speed.replicas_needed if speed is not None else None,
+            capacity_short=short,
+            replicas_needed=self._replicas_needed(short),
             ended=ended,
         )
 
@@ -203,6 +207,11 @@ class _Tick:
     def _unpinned(self, moves: tuple[Move, ...]) -> bool:
         return any(move.key.lever not in self.bounds.pinned for move in moves)
 
+    def _replicas_needed(self, short: bool) -> int | None:
+        """At least one more than there are, when there are too few."""
+        needed = self.capacity.replicas_needed if self.capacity is not None else None
+        return max(needed or 0, self.value.pods + 1) if short else needed
+
     def _how_short(self) -> str:
         speed = self.capacity
         if speed is None:
@@ -210,5 +219,5 @@ class _Tick:
         return (
             f"{speed.rate_per_s * speed.pods:.3g} requests a second arrive, {speed.pods} workers at their widest "
             f"useful window ({speed.widest}) serve {speed.line.rate(speed.widest) * speed.pods:.3g}: "
-            f"{speed.replicas_needed} workers would do"
+            f"{self._replicas_needed(True)} workers would do"
         )

@@ -126,15 +126,17 @@ def _open(settings: Settings, capacity: Capacity | None, severe: bool) -> Iterat
 
 
 def _shorter_batches(settings: Settings, value: Value, capacity: Capacity | None, severe: bool) -> Iterator[Move]:
-    """Never under the window that keeps up with the arrivals and their bursts."""
+    """Down to what the SLA allows at once, a step further where that is so already, to windowBusy when it is severe;
+    never under the window that keeps up with the arrivals and their bursts."""
     if not ceiling_moves_window(settings):
         return
     base = batch_window(value, settings, capacity)
-    floor = capacity.enough_window() if capacity else 1
     lower = math.floor(base * SHRINK)
     if severe and settings.window_busy < base:
-        lower = min(settings.window_busy, capacity.widest) if capacity else settings.window_busy
-    lower = max(lower, floor, 1)
+        lower = settings.window_busy
+    if capacity is not None:
+        lower = max(min(lower, capacity.widest), capacity.enough_window())
+    lower = max(lower, 1)
     if lower < settings.ceiling * (1 - LEAST_STEP):
         yield Move(Key(Lever.CEILING), lower)
 

@@ -42,6 +42,20 @@ def settings(**changes: object) -> Settings:
     return base.but(**changes)
 
 
+def slow_settings(**changes: object) -> Settings:
+    """Everything four times as slow as `settings`, for the plant's default engine: as telling with a quarter of the
+    events."""
+    tiers = [
+        tier.but(
+            deadline_ms=4 * tier.deadline_ms,
+            timeout_ms=4 * (tier.timeout_ms or 0),
+            max_hold_ms=4 * tier.max_hold_ms,
+        )
+        for tier in settings().tiers
+    ]
+    return settings(tiers=tiers).but(**changes)
+
+
 @dataclass
 class Loop:
     plant: Plant

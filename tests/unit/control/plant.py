@@ -29,8 +29,8 @@ class Request:
 class Plant:
     rates: dict[str, Callable[[float], float]]
     settings: Settings
-    a: float = 0.0005
-    c: float = 0.006
+    a: float = 0.002
+    c: float = 0.024
     seed: int = 1
     cv: float = 1.0
     now_s: float = 0.0

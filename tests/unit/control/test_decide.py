@@ -163,8 +163,16 @@ def test_bursts_that_no_window_serves_are_a_matter_of_capacity_too() -> None:
 
 
 def test_no_lever_left() -> None:
-    decision = Desk().see(value(100, 0.3))
+    decision = Desk().see(value(100, 0.3, "exec", window=8.0, cap=8.0))
     assert decision.still is StillReason.AT_BOUND
+    assert not decision.capacity_short
+
+
+def test_no_lever_left_and_waiting_for_the_engine_is_a_matter_of_capacity() -> None:
+    """Bursts of a kind that the coefficient of variation does not show."""
+    decision = Desk().see(value(100, 0.3, "slot", pods=2))
+    assert decision.still is StillReason.CAPACITY_SHORT
+    assert decision.replicas_needed == 3
 
 
 def test_settling_after_a_move_and_twice_as_long_after_a_rollback() -> None:
@@ -222,11 +230,17 @@ def test_a_ceiling_is_never_opened_past_the_window_of_the_sla() -> None:
     assert moved(decision) == {"ceiling": 31}
 
 
-def test_batches_too_long_are_shortened_a_step() -> None:
+def test_batches_too_long_are_shortened_to_what_the_sla_allows() -> None:
+    """T(31) = 99 ms is the last that fits twice into 200 ms."""
     slow = {"c": 0.006, "a": 0.003}
     decision = Desk().see(value(100, 0.03, "batch", model=slow))
     assert decision.step is not None
     assert decision.step.cause is MoveCause.LONG_BATCHES
+    assert moved(decision) == {"ceiling": 31}
+
+
+def test_where_they_are_within_it_by_the_model_they_are_shortened_a_step() -> None:
+    decision = Desk().see(value(100, 0.03, "batch", latency_s=0.5))
     assert moved(decision) == {"ceiling": 44}
 
 
@@ -306,7 +320,7 @@ def test_a_low_tier_that_starves_gets_a_reserve() -> None:
 def test_without_priority_queue_there_is_no_priority_to_raise() -> None:
     fifo = document(priority_queue=False)
     decision = Desk(settings=fifo, spec=fifo).see(value(100, 0.03, others={"batch": 50.0}))
-    assert decision.still is StillReason.AT_BOUND
+    assert decision.still is StillReason.CAPACITY_SHORT
 
 
 STREAM = {"alpha": 0.06, "beta": 0.002, "gamma": 0.0027, "prompt_tokens": 50.0, "output_tokens": 20.0}
