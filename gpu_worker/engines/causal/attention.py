@@ -131,30 +131,53 @@ def attend(
     heads = query.shape[1]
     groups = heads // kv_heads
     # Query heads that share a KV head become rows of one call: no key is copied for them.
-    grouped = query[0].view(kv_heads, groups, line, size)
-    out = torch.empty(line, kv_heads, groups, size, dtype=query.dtype, device=query.device)
-    for block in plan.blocks:
-        rows = block.end - block.begin
-        result = scaled_dot_product_attention(
-            grouped[:, :, block.begin : block.end].reshape(1, kv_heads, groups * rows, size),
-            keys[None, :, block.start : block.stop],
-            values[None, :, block.start : block.stop],
-            attn_mask=block.mask,
-            scale=scaling,
-        )
-        out[block.begin : block.end] = result.view(kv_heads, groups, rows, size).permute(2, 0, 1, 3)
-    if plan.gather is not None:
-        gather = plan.gather
-        batch, longest = gather.shape
-        result = scaled_dot_product_attention(
-            grouped[:, :, gather.lines].permute(2, 0, 1, 3),
-            keys.index_select(1, gather.places).view(kv_heads, batch, longest, size).transpose(0, 1),
-            values.index_select(1, gather.places).view(kv_heads, batch, longest, size).transpose(0, 1),
-            attn_mask=gather.mask,
-            scale=scaling,
-        )
-        out[gather.lines] = result
+    lines = query[0].transpose(0, 1).reshape(line, kv_heads, groups, size)
+    keys, values = keys.unsqueeze(0), values.unsqueeze(0)
+    done = [_attend_block(block, lines, keys, values, scaling) for block in plan.blocks]
+    if plan.gather is None:
+        out = torch.cat(done)
+    else:
+        out = torch.empty_like(lines)
+        for block, result in zip(plan.blocks, done, strict=True):
+            out[block.begin : block.end] = result
+        out[plan.gather.lines] = _attend_gathered(plan.gather, lines, keys[0], values[0], scaling)
     return out.view(1, line, heads, size), None
+
+
+def _attend_block(
+    block: _Block, lines: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scaling: float | None
+) -> torch.Tensor:
+    """[rows, KV heads, groups, size]. With one row, as for every sequence that decodes, nothing is moved."""
+    rows, reach = block.end - block.begin, block.stop - block.start
+    query = lines.narrow(0, block.begin, rows)
+    if rows > 1:
+        _, kv_heads, groups, size = lines.shape
+        query = query.permute(1, 2, 0, 3).reshape(1, kv_heads, groups * rows, size)
+    result = scaled_dot_product_attention(
+        query,
+        keys.narrow(2, block.start, reach),
+        values.narrow(2, block.start, reach),
+        attn_mask=block.mask,
+        scale=scaling,
+    )
+    if rows == 1:
+        return result
+    return result.view(kv_heads, groups, rows, size).permute(2, 0, 1, 3)
+
+
+def _attend_gathered(
+    gather: _Gather, lines: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scaling: float | None
+) -> torch.Tensor:
+    """[decoding sequences, KV heads, groups, size]."""
+    batch, longest = gather.shape
+    kv_heads, size = lines.shape[1], lines.shape[3]
+    return scaled_dot_product_attention(
+        lines[gather.lines],
+        keys.index_select(1, gather.places).view(kv_heads, batch, longest, size).transpose(0, 1),
+        values.index_select(1, gather.places).view(kv_heads, batch, longest, size).transpose(0, 1),
+        attn_mask=gather.mask,
+        scale=scaling,
+    )
 
 
 AttentionInterface.register(NAME, attend)
