@@ -29,7 +29,7 @@ def test_what_others_add_stays(field, operator) -> None:
     eventually(lambda: field.get(DISRUPTION_BUDGET))
     deployment = field.get(DEPLOYMENT)
     assert deployment["metadata"]["annotations"]["mesh"] == "on"
-    assert deployment["spec"]["template"]["metadata"]["annotations"] == {"kubectl.kubernetes.io/restartedAt": "now"}
+    assert deployment["spec"]["template"]["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"] == "now"
     assert field.get(SERVICE)["spec"]["sessionAffinity"] == "ClientIP"
 
 

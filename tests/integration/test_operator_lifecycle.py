@@ -1,5 +1,7 @@
 """Policies become objects, change, and go, on a real API server, with exactly the chart's role."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from tailkeeper.reconcile.kinds import CONFIG_MAP, DEPLOYMENT, OWNED, POLICY, SERVICE
@@ -136,7 +138,8 @@ def test_workers_with_a_token_cost_no_write_per_pod(field, operator) -> None:
     field.apply(annotations={"tailkeeper.dev/set.small": "ceiling=4"})
     eventually(lambda: field.instance()["settingsGeneration"] == 2)
     where = f"/api/v1/namespaces/{field.namespace}/pods/{pod['metadata']['name']}"
-    assert "annotations" not in field.client.get(where).json()["metadata"]
+    annotations = field.client.get(where).json()["metadata"]["annotations"]
+    assert "tailkeeper.dev/settings-generation" not in annotations
 
 
 @pytest.mark.parametrize("strategy", ["SurgeFirst", "DrainFirst"])
@@ -160,3 +163,11 @@ def test_a_worker_may_list_and_watch_its_own_settings_only(field, operator) -> N
     assert worker.get(path).status_code == 403
     assert worker.get(f"{path}/kube-root-ca.crt").status_code == 403
     assert worker.get(SERVICE.path(field.namespace)).status_code == 403
+
+
+def test_many_policies_at_once_are_all_made(field, operator) -> None:
+    names = [f"p{number}" for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(field.apply, names))
+    eventually(lambda: len(field.ours()) == len(OWNED) * len(names), within_s=90, every_s=0.5)
+    eventually(lambda: all(field.condition("Accepted", name) for name in names), within_s=30, every_s=0.5)
