@@ -189,11 +189,10 @@ class Backlog(Generic[E]):
         fits: Callable[[E], bool] | None,
         batch: list[E],
     ) -> None:
+        # what a batch leaves of the reserve the next may use: arrivals cluster, and who is due has two batches' time
+        share = queue.plan.reserve * size
+        queue.credit = min(queue.credit + share, max(1.0, 2.0 * share))
         entry = queue.head(finish_s)
-        if entry is None or entry.deadline_s > due_by_s:
-            queue.credit = min(queue.credit, 1.0)
-            return
-        queue.credit = min(queue.credit + queue.plan.reserve * size, max(1.0, queue.plan.reserve * size))
         while queue.credit >= 1.0 and len(batch) < size and entry is not None and entry.deadline_s <= due_by_s:
             if fits is not None and not fits(entry):
                 return
