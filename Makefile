@@ -81,3 +81,7 @@ bench-ground: setup ## Figures of the ground: live settings, rolling update, 200
 .PHONY: bench-scheduling
 bench-scheduling: setup ## Figures of the scheduling core, simulated (about 5 minutes; CHAT=… CODE=… add the recorded loads)
 	$(RUN) python benchmarks/scheduling.py $(if $(CHAT),--chat $(CHAT) --code $(CODE))
+
+.PHONY: bench-engines
+bench-engines: setup models ## causal-lm against a bare forward loop and behind the worker's HTTP; kept under benchmarks/results
+	$(RUN) python benchmarks/engines.py --keep

@@ -39,7 +39,7 @@ CACHE = Path(os.environ.get("TAILKEEPER_CACHE") or Path(os.environ.get("XDG_CACH
 PROMPT_TOKENS = 64
 STEPS = 8
 """Decoding steps per turn."""
-OUTPUT = 96
+OUTPUT = 32
 Figures = dict[str, object]
 
 
