@@ -29,6 +29,8 @@ UNKNOWN_INTERVAL_S: Final = 15.0
 
 _THINNING: Final = ((20.0, 0.0), (90.0, 5.0), (390.0, 30.0), (float("inf"), 60.0))
 """Up to that age, at most one sample per so many seconds: 40 samples (60 kB a worker) reach back 15 minutes."""
+THIN_EVERY: Final = 8
+"""Samples; thinning looks at all of them."""
 _KEEP_S: Final = LOOK_BACKS_S[-1] + 60.0
 
 
@@ -48,11 +50,12 @@ class _Point:
 class _PodHistory:
     """Samples of one worker, oldest first."""
 
-    __slots__ = ("advanced_s", "last", "points")
+    __slots__ = ("_since_thinned", "advanced_s", "last", "points")
 
     def __init__(self, sample: PodSample, now_s: float) -> None:
         self.last = sample
         self.advanced_s = now_s
+        self._since_thinned = 0
         self.points = [
             _Point(sample.time_s, sample.counts, 0.0, sample.busy_s, sample.work, sum(sample.gauges.queue.values()))
         ]
@@ -69,9 +72,9 @@ class _PodHistory:
             then = NO_COUNTS if restarted else last.counts.get(key, NO_COUNTS)
             if now == then and key in counts:
                 continue  # shares the object: most tiers of most workers are quiet
-            growth = now - then
+            growth = now.less(then)
             grown += growth.requests
-            counts[key] = before.counts.get(key, NO_COUNTS) + growth
+            counts[key] = before.counts.get(key, NO_COUNTS).plus(growth)
         point = _Point(
             time_s=sample.time_s,
             counts=counts,
@@ -80,7 +83,10 @@ class _PodHistory:
             work=before.work + sample.work - (0.0 if restarted else last.work),
             queued=sum(sample.gauges.queue.values()),
         )
-        self.points = _thinned([*self.points, point])
+        self.points.append(point)
+        self._since_thinned += 1
+        if self._since_thinned >= THIN_EVERY:
+            self.points, self._since_thinned = _thinned(self.points), 0
         self.last, self.advanced_s = sample, now_s
 
     @property
@@ -155,9 +161,9 @@ class History:
             if span > 0:
                 rate += max(0.0, last.requests - first.requests + last.queued - first.queued) / span
             for key, counts in last.counts.items():
-                growth = counts - first.counts.get(key, NO_COUNTS)
+                growth = counts.less(first.counts.get(key, NO_COUNTS))
                 if growth.requests > 0 or growth.late > 0:
-                    tiers[key] = tiers.get(key, NO_COUNTS) + growth
+                    tiers[key] = tiers[key].plus(growth) if key in tiers else growth
         rows = tuple(TierCounts(key.generation, key.tier, counts) for key, counts in sorted(tiers.items()))
         return LookBack(length_s, span_s, whole, rows, rate, busy_s, work)
 

@@ -2,7 +2,6 @@
 
 Only requests that arrived under the settings now applied count: those before them say nothing about these settings."""
 
-import itertools
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -81,10 +80,10 @@ def judge(value: Value, settings: Settings) -> tuple[Finding, ...]:
     findings = [
         _find(value, settings, tier.name, objective, allowed)
         for tier in settings.tiers
+        if value.look_backs[-1].counts(settings.generation, tier.name).requests > 0
         for objective, allowed in _objectives(settings, tier.name)
     ]
-    seen = [finding for finding in findings if finding.late.n > 0]
-    return tuple(sorted(seen, key=lambda finding: (not finding.broken, -finding.excess)))
+    return tuple(sorted(findings, key=lambda finding: (not finding.broken, -finding.excess)))
 
 
 def _objectives(settings: Settings, tier: str) -> list[tuple[Objective, float]]:
@@ -99,29 +98,38 @@ def _objectives(settings: Settings, tier: str) -> list[tuple[Objective, float]]:
 
 
 def _find(value: Value, settings: Settings, tier: str, objective: Objective, allowed: float) -> Finding:
-    counted = [_Counted.of(look, settings.generation, tier, objective) for look in value.look_backs]
+    known: list[_Counted] = []
+
+    def counted(index: int) -> _Counted:
+        """Mostly the first two are all that is needed."""
+        while len(known) <= index:
+            look = value.look_backs[len(known)]
+            known.append(_Counted.of(look, settings.generation, tier, objective))
+        return known[index]
 
     def finding(verdict: Verdict, on: _Counted) -> Finding:
-        return Finding(tier, objective, verdict, allowed, on.late, on.sure, counted[0].sure, on.span_s)
+        return Finding(tier, objective, verdict, allowed, on.late, on.sure, counted(0).sure, on.span_s)
 
-    for short, long in itertools.pairwise(counted):
+    further = range(1, len(value.look_backs))
+    for index in further:
+        short, long = counted(index - 1), counted(index)
         if short.surely_over(allowed) and long.surely_over(allowed):
             severe = min(short.late.ratio, long.late.ratio) > SEVERE * allowed
             return finding(Verdict.SEVERE if severe else Verdict.BREACH, long)
         if _enough(short.sure.n, allowed):
             break  # it is not happening now; what lies further back is history
-    for look in counted[1:]:
-        if look.sure.upper(CLEAN_Z) < max(allowed / 2, LEAST):
-            return finding(Verdict.CLEAN, look)
-    for look in counted[1:]:
-        if _enough(look.sure.n, allowed):
-            return finding(Verdict.OPEN, look)
-    return finding(Verdict.FEW, counted[-1])
+    for index in further:
+        if counted(index).sure.upper(CLEAN_Z) < max(allowed / 2, LEAST):
+            return finding(Verdict.CLEAN, counted(index))
+    for index in further:
+        if _enough(counted(index).sure.n, allowed):
+            return finding(Verdict.OPEN, counted(index))
+    return finding(Verdict.FEW, counted(further[-1]))
 
 
 def _enough(n: float, ratio: float) -> bool:
     """Whether a claim of "at most that ratio" is possible at all from n requests: 268 for 1 %."""
-    return Proportion(0.0, n).upper(CLEAN_Z) <= max(ratio, LEAST)
+    return n >= CLEAN_Z * CLEAN_Z * (1 / max(ratio, LEAST) - 1)  # where the upper Wilson bound of 0 of n is the ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +144,8 @@ class _Counted:
     def of(cls, look: LookBack, generation: int, tier: str, objective: Objective) -> "_Counted":
         counts = look.counts(generation, tier)
         late = Proportion(min(_late(counts, objective), counts.requests), counts.requests)
+        if late.k == 0:
+            return cls(late, late, look.span_s)
         latency = Proportion(min(counts.late, counts.requests), counts.requests)
         # Only misses of the latency are counted by the second; the other objectives miss in the same bursts.
         effect = design_effect(latency, counts.nn, counts.nk, counts.kk, look.span_s)

@@ -3,8 +3,9 @@
 Counters are cumulative since the worker's process started; nothing here is a rate yet, and nothing here is NaN."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import add, lt, sub
 from typing import Final, Literal, NamedTuple
 
 
@@ -27,9 +28,10 @@ class CounterKey(NamedTuple):
     tier: str
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Requests of one tier under one settings generation. `late…` and `timeouts` count requests, `…_s` seconds."""
+class Counts(NamedTuple):
+    """Requests of one tier under one settings generation. `late…` and `timeouts` count requests, `…_s` seconds.
+
+    A tuple, since thousands are added and subtracted at every tick."""
 
     requests: float = 0.0
     """All that were sent: ok, late, shed, expired, cancelled, failed."""
@@ -49,44 +51,19 @@ class Counts:
     nk: float = 0.0
     kk: float = 0.0
 
-    def __add__(self, other: "Counts") -> "Counts":
-        return Counts(
-            self.requests + other.requests,
-            self.late + other.late,
-            self.late_first_token + other.late_first_token,
-            self.late_inter_token + other.late_inter_token,
-            self.timeouts + other.timeouts,
-            self.hold_s + other.hold_s,
-            self.busy_s + other.busy_s,
-            self.slot_s + other.slot_s,
-            self.exec_s + other.exec_s,
-            self.nn + other.nn,
-            self.nk + other.nk,
-            self.kk + other.kk,
-        )
+    def plus(self, other: "Counts") -> "Counts":
+        """Both together."""
+        return Counts(*map(add, self, other))
 
-    def __sub__(self, other: "Counts") -> "Counts":
-        return Counts(
-            self.requests - other.requests,
-            self.late - other.late,
-            self.late_first_token - other.late_first_token,
-            self.late_inter_token - other.late_inter_token,
-            self.timeouts - other.timeouts,
-            self.hold_s - other.hold_s,
-            self.busy_s - other.busy_s,
-            self.slot_s - other.slot_s,
-            self.exec_s - other.exec_s,
-            self.nn - other.nn,
-            self.nk - other.nk,
-            self.kk - other.kk,
-        )
+    def less(self, earlier: "Counts") -> "Counts":
+        """Growth since an earlier reading."""
+        return Counts(*map(sub, self, earlier))
 
     def fell_below(self, earlier: "Counts") -> bool:
         """Whether any counter is lower than it was: the process began anew."""
-        return any(getattr(self, name) < getattr(earlier, name) for name in COUNT_FIELDS)
+        return any(map(lt, self, earlier))
 
 
-COUNT_FIELDS: Final = tuple(field.name for field in fields(Counts))
 NO_COUNTS: Final = Counts()
 
 

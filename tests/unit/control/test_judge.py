@@ -21,7 +21,7 @@ def clustered(observation: Value, seconds: float) -> Value:
     for look in observation.look_backs:
         row = look.tiers[0]
         n, k = row.counts.requests / look.span_s, row.counts.late / seconds
-        counts = replace(row.counts, nk=n * row.counts.late, kk=k * k * seconds)
+        counts = row.counts._replace(nk=n * row.counts.late, kk=k * k * seconds)
         looks.append(replace(look, tiers=(replace(row, counts=counts),)))
     return replace(observation, look_backs=tuple(looks))
 
