@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from gpu_worker.config import Identity
 from tailkeeper.api.enums import Mode
-from tailkeeper.api.settings import Settings, parse_settings
+from tailkeeper.api.settings import LONGEST_LEAP, Settings, parse_settings
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +105,11 @@ class SettingsKeeper:
                 raise Refusal(f"generation {settings.generation} is older than {current.generation}, which is applied")
             seen.newest = settings.generation
             return Verdict.LAGGING
+        if current is not None and settings.generation > current.generation + LONGEST_LEAP:
+            raise Refusal(
+                f"generation {settings.generation} is more than {LONGEST_LEAP} past {current.generation}, "
+                "which is applied: nothing could follow it for long"
+            )
         self._apply(settings)
         self.applied = Applied(settings, source, time.time())
         seen.newest = settings.generation

@@ -25,6 +25,9 @@ from tailkeeper.api.enums import Mode, TrafficClass
 
 FORMAT_VERSION = 1
 MAX_BYTES = 65_536
+LONGEST_LEAP = 1_000_000
+"""A generation further ahead than this is a forgery or a bug: following it would use up the numbers there are. The
+operator does not count on from it, a worker that has settings refuses it."""
 
 Window = Annotated[Int, Field(ge=1, le=65_536)]
 """A number of requests that one batch, or one iteration's running set, may hold."""

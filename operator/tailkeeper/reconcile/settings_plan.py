@@ -9,12 +9,10 @@ from dataclasses import dataclass
 
 from tailkeeper.api.enums import MoveCause
 from tailkeeper.api.levers import carry, changes, move, parse_moves
-from tailkeeper.api.settings import Settings
+from tailkeeper.api.settings import LONGEST_LEAP, Settings
 from tailkeeper.api.status import MoveRecord
 from tailkeeper.reconcile.moves import Proposal
 
-LONGEST_LEAP = 1_000_000
-"""A claim further ahead than this is a forgery or a bug: following it would use up the numbers there are."""
 MOST_CHANGES = 16
 """As many as a record of a move holds."""
 

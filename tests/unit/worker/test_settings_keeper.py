@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gpu_worker.settings.keeper import SettingsKeeper, Source, Verdict
 from tailkeeper.api.enums import Mode
-from tailkeeper.api.settings import Settings
+from tailkeeper.api.settings import LONGEST_LEAP, Settings
 from tests.unit.worker.doubles import IDENTITY, document
 
 API, FILE = Source.CONFIG_MAP, Source.FILE
@@ -156,3 +156,21 @@ def test_whatever_is_offered_generations_only_grow_and_the_newest_valid_one_is_a
     valid = [generation for generation in range(1, 7) if any(text == document(generation) for text, _ in offers)]
     assert sink.generations == sorted(set(sink.generations))
     assert (keeper.applied.settings.generation if keeper.applied else 0) == max(valid, default=0)
+
+
+def test_a_generation_that_leaps_away_is_refused_and_the_next_ordinary_one_is_applied(
+    keeper: SettingsKeeper, sink: Sink
+) -> None:
+    """Somebody who edits the ConfigMap to the last number there is must not keep the operator out for ever."""
+    assert keeper.offer(document(7), API) is Verdict.APPLIED
+    for leap in (2**53 - 2, 7 + LONGEST_LEAP + 1):
+        assert keeper.offer(document(leap, ceiling=8), API) is Verdict.REFUSED
+        assert "past 7" in (keeper.last_refusal or "")
+    assert keeper.offer(document(8), API) is Verdict.APPLIED
+    assert keeper.offer(document(8 + LONGEST_LEAP), API) is Verdict.APPLIED
+    assert sink.generations == [7, 8, 8 + LONGEST_LEAP]
+
+
+def test_a_worker_without_settings_takes_any_generation(keeper: SettingsKeeper, sink: Sink) -> None:
+    assert keeper.offer(document(2**53 - 2), API) is Verdict.APPLIED
+    assert sink.generations == [2**53 - 2]
