@@ -5,7 +5,8 @@ usage: python -m benchmarks.ground_operator [--policies 200] [--rest-minutes 10]
 A real API server of its own with kube-controller-manager (nothing runs the pods), and the operator as a process with
 exactly the chart's role. Writes and their times are from the server's audit log, not from what the operator says.
 Time counts from the first policy's creation; `objects` ends when the last Deployment was made (it is made last), `all`
-with the last write of any kind, status included."""
+with the last write of any kind, status included. Last, somebody edits a Deployment and deletes a Service of each of
+50 policies: how long until both are put back."""
 
 import argparse
 import collections
@@ -18,6 +19,7 @@ import time
 from pathlib import Path
 
 from benchmarks.results_file import keep, percentile
+from tailkeeper.reconcile.kinds import DEPLOYMENT, SERVICE
 from tests.integration.control_plane import ControlPlane
 from tests.integration.operators import (
     HOME,
@@ -32,8 +34,9 @@ from tests.integration.operators import (
 
 CRDS = Path(__file__).parents[1] / "crds"
 NAMESPACE = "default"
-QUIET_S = 10.0
-"""All is written when nothing was for this long."""
+REPAIRS = 50
+QUIET_S = 60.0
+"""All is written when nothing was for this long: a condition settles before it is written."""
 
 
 def main() -> None:
@@ -74,6 +77,8 @@ def measure(plane: ControlPlane, operator: OperatorProcess, policies: int, rest_
 
     time.sleep(rest_minutes * 60)
     at_rest = writes(plane)[len(busy) :]
+    cpu_rest_s = cpu_s(operator) - cpu_before_s - cpu_busy_s
+    repaired_s = [repair_s(field, name) for name in names[:REPAIRS]]
     made = sorted((at - began).total_seconds() for at in deployments(busy))
     by_resource = collections.Counter(f"{verb} {resource}" for _, verb, resource in busy)
     return {
@@ -90,10 +95,27 @@ def measure(plane: ControlPlane, operator: OperatorProcess, policies: int, rest_
         "operator_cpu_s": round(cpu_busy_s, 2),
         "rest_minutes": rest_minutes,
         "writes_at_rest": len(at_rest),
-        "operator_cpu_share_at_rest": round((cpu_s(operator) - cpu_before_s - cpu_busy_s) / (rest_minutes * 60), 4),
+        "operator_cpu_share_at_rest": round(cpu_rest_s / (rest_minutes * 60), 4),
+        "repairs": len(repaired_s),
+        "repaired_s": {"median": percentile(repaired_s, 50), "max": max(repaired_s)},
         "operator_resident_mib": resident_mib(operator),
         "loop_lag_s": operator.metric("tailkeeper_operator_loop_lag_seconds"),
     }
+
+
+def repair_s(field: Field, policy: str) -> float:
+    """From the answer to somebody's edit of a Deployment and deletion of a Service until both are as they should be."""
+    name = f"{policy}-small"
+    field.edit(DEPLOYMENT, {"spec": {"replicas": 7}}, name)
+    field.delete(SERVICE, name)
+    began_s = time.monotonic()
+
+    def repaired() -> bool:
+        deployment = field.get(DEPLOYMENT, name)
+        return deployment is not None and deployment["spec"]["replicas"] == 1 and field.get(SERVICE, name) is not None
+
+    eventually(repaired, every_s=0.01)
+    return round(time.monotonic() - began_s, 3)
 
 
 Write = tuple[datetime.datetime, str, str]
