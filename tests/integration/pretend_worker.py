@@ -27,7 +27,7 @@ class PretendWorker:
         self._lock = threading.Lock()
         self._began_s = time.monotonic()
         self._settings = parse_settings(document())
-        self._plant = Plant({"interactive": steady(rate)}, self._settings)
+        self._plant = Plant({"interactive": steady(rate)}, self._settings, a=0.0005, c=0.006)
 
     @contextmanager
     def running(self) -> Iterator["PretendWorker"]:
