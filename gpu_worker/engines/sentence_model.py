@@ -11,6 +11,7 @@ from transformers.utils import logging as transformers_logging
 from gpu_worker.engines.interface import LoadError, Vector
 from gpu_worker.engines.padding import padded
 from gpu_worker.engines.recipe import Pooling, Recipe
+from gpu_worker.engines.weights import must_be_whole
 
 
 class SentenceModel:
@@ -23,9 +24,12 @@ class SentenceModel:
         self._recipe = recipe
         self._pad_id = pad_id
         try:
-            model = AutoModel.from_pretrained(recipe.weights, local_files_only=True, dtype=torch.float32)
+            model, found = AutoModel.from_pretrained(
+                recipe.weights, local_files_only=True, dtype=torch.float32, output_loading_info=True
+            )
         except Exception as error:  # whatever is wrong with the files, transformers has its own exception for it
             raise LoadError(f"{recipe.weights}: {error}") from error
+        must_be_whole(recipe.weights, found, unused=_of_the_pooler)
         self._model = model.eval().to(self._device)
         self.vocabulary = int(model.config.vocab_size)
         self.dimensions = int(model.config.hidden_size) * len(recipe.pooling)
@@ -63,6 +67,11 @@ def _pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: Pooling) -> torch.T
         case Pooling.LAST_TOKEN:
             last = mask.sum(dim=1) - 1
             return hidden[torch.arange(hidden.shape[0], device=hidden.device), last]
+
+
+def _of_the_pooler(weight: str) -> bool:
+    """Its own vector of the whole text, which no pooling of ours reads."""
+    return weight.startswith("pooler.")
 
 
 def _device(name: str) -> torch.device:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from transformers import BertConfig, BertModel
 
@@ -142,6 +143,20 @@ def test_a_folder_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
         loaded(folder)
     (folder / "tokenizer.json").unlink()
     with pytest.raises(LoadError, match=r"tokenizer\.json is missing"):
+        loaded(folder)
+
+
+def test_missing_weights_are_refused_by_name_but_for_a_pooler_that_is_not_used(tmp_path: Path) -> None:
+    folder = small_model(tmp_path / "model", "mean", True)
+    whole = embed(loaded(folder), TEXTS)
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in weights.items() if not name.startswith("pooler.")}
+    assert len(kept) < len(weights)
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    assert furthest(embed(loaded(folder), TEXTS), whole) == 0
+    del kept["encoder.layer.1.output.dense.weight"]
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(LoadError, match=r"lack the weights encoder\.layer\.1\.output\.dense\.weight"):
         loaded(folder)
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from safetensors import safe_open
+from transformers import AutoModelForCausalLM, BertConfig, BertModel
 
 from gpu_worker.engines.causal.sampler import Choice, Draw, choose
 from gpu_worker.engines.causal_lm import CausalLm
@@ -203,6 +204,28 @@ def test_what_is_not_in_the_vocabulary_or_too_long_is_refused_before_it_joins(en
 def test_a_folder_that_is_no_model_is_said(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match=r"missing|tokenizer"):
         loaded(tmp_path)
+
+
+def test_a_folder_without_the_head_of_a_text_model_is_refused_with_the_weights_named(tmp_path: Path) -> None:
+    """transformers would fill the head with random numbers, and the worker would become ready and serve noise."""
+    folder = tiny_model(tmp_path / "encoder")
+    config = BertConfig(
+        vocab_size=258,
+        hidden_size=48,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        is_decoder=True,
+    )
+    BertModel(config).save_pretrained(folder)
+    with pytest.raises(LoadError, match=r"lack the weights cls\.predictions"):
+        loaded(folder)
+
+
+def test_tied_weights_are_not_missing(folder: Path) -> None:
+    with safe_open(folder / "model.safetensors", "pt") as stored:
+        assert "lm_head.weight" not in stored.keys()  # noqa: SIM118 - it is no mapping
+    loaded(folder)
 
 
 def test_sampled_frequencies_are_the_probabilities() -> None:

@@ -10,6 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from gpu_worker.engines.causal.attention import NAME, KvMemory, Plan, Row
 from gpu_worker.engines.interface import LoadError
+from gpu_worker.engines.weights import must_be_whole
 
 CPU_SHARE = 0.2
 """Of the machine's (or container's) memory, for KV memory on a CPU when nothing else is said."""
@@ -34,6 +35,8 @@ class CausalModel:
         self._gathers = not on_cpu
         try:
             self._model = _load(folder, config, self.dtype, self.device)
+        except LoadError:
+            raise
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             raise LoadError(f"{folder}: {error}") from error
         if "logits_to_keep" not in inspect.signature(self._model.forward).parameters:
@@ -104,7 +107,10 @@ def _config(folder: Path) -> Any:
 
 
 def _load(folder: Path, config: Any, dtype: torch.dtype, device: torch.device) -> Any:
-    model = AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=dtype, attn_implementation=NAME)
+    model, found = AutoModelForCausalLM.from_pretrained(
+        folder, config=config, dtype=dtype, attn_implementation=NAME, output_loading_info=True
+    )
+    must_be_whole(folder, found)
     return model.to(device).eval()
 
 
