@@ -2,7 +2,7 @@
 
 usage: python -m benchmarks.retune_simulated [--seeds 100] [--steady 5:24,50:24,400:2] [--processes 1] [--keep]
 
-Inside the SLA again = the first of three 5 s buckets by intended send time with at most 1 % late, counted from the first
+Inside the SLA again = the first of three 5 s buckets by intended send time with at most 1 % late, from the first
 late request. Engines are T(b) = c + a·b; settings differ in nothing else than the lines say."""
 
 import argparse
