@@ -57,7 +57,9 @@ class Service:
         return self._meter.settings
 
     def must_be(self, model: object) -> None:
-        """Raises ApiError 404 when another model is asked for."""
+        """Raises ApiError 404 when another model is asked for, 400 when none is."""
+        if model is None:
+            raise invalid(f"model is missing; this worker serves {self.model}", "model")
         if model != self.model:
             raise ApiError(404, Code.MODEL_NOT_FOUND, f"the model {model!r} does not exist; {self.model} does", "model")
 

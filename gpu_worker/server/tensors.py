@@ -69,6 +69,8 @@ def texts(tensor: Given) -> list[str]:
     if tensor.datatype != "BYTES":
         raise _bad(f"input {tensor.name} must be BYTES, not {tensor.datatype}")
     values = _lengths_and_bytes(tensor) if isinstance(tensor.data, bytes) else tensor.data
+    if not values or not tensor.shape:
+        raise _bad(f"input {tensor.name} must hold at least one text, and its shape at least one size")
     if len(values) != math.prod(tensor.shape):
         raise _bad(f"input {tensor.name} has {len(values)} values, its shape {list(tensor.shape)} another number")
     try:

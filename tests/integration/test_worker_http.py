@@ -99,7 +99,9 @@ BAD_BODIES: list[tuple[bytes, int, str | None]] = [
     (b'{"model": "minilm", "input": NaN}', 400, None),
     (b'{"model": "minilm", "input": "\\ud800"}', 400, None),
     (b"[" * 100_000, 400, None),
-    (b"{}", 404, "model"),
+    (b"{}", 400, "model"),
+    (b'{"input": "x"}', 400, "model"),
+    (b'{"model": null, "input": "x"}', 400, "model"),
     (b'{"model": "other", "input": "x"}', 404, "model"),
     (b'{"model": ["minilm"], "input": "x"}', 404, "model"),
     (b'{"model": "minilm"}', 400, "input"),
@@ -164,7 +166,14 @@ async def test_too_many_inputs_and_too_large_a_body(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/v1/embeddings", 405), ("POST", "/v1/models", 405), ("GET", "/v1/nothing", 404), ("GET", "/", 404)],
+    [
+        ("GET", "/v1/embeddings", 405),
+        ("POST", "/v1/models", 405),
+        ("GET", "/v1/nothing", 404),
+        ("GET", "/", 404),
+        ("POST", "/v1/embeddings/", 404),
+        ("GET", "/v1/models/", 404),
+    ],
 )
 async def test_a_path_that_is_not_there_gets_the_shape_too(
     worker: Running, method: str, path: str, status: int
@@ -328,6 +337,9 @@ async def test_infer_in_binary(shared: Running) -> None:
         infer_body(tensor={"name": "other"}),
         infer_body(tensor={"datatype": "FP32"}),
         infer_body(tensor={"shape": [3]}),
+        infer_body(tensor={"shape": []}),
+        infer_body(["one"], tensor={"shape": []}),
+        infer_body([], tensor={"shape": [0]}),
         infer_body(tensor={"shape": "2"}),
         infer_body(tensor={"shape": [-2]}),
         infer_body(tensor={"data": "hello"}),
