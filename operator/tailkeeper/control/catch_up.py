@@ -34,6 +34,7 @@ def catch_up(state: State, settings: Settings, now_s: float) -> tuple[State, End
             state,
             generation=settings.generation,
             levers=levers,
+            changed=not first_look,
             proposed=None,
             in_sync_since_s=None,
             clean_since_s=None,

@@ -88,11 +88,12 @@ def freeze(
 def _settling(state: State, value: Value, settings: Settings, in_sync_since_s: float, now_s: float) -> Still | None:
     since_s = now_s - in_sync_since_s
     settling = settling_s(settings, value.interval_s, state.settle_factor)
-    if state.trial is not None and since_s < settling:
+    if not state.changed:
+        return None
+    if since_s < settling:
         return Still(StillReason.SETTLING, f"{since_s:.0f} s of {settling:.0f} s since generation {state.generation}")
     queued = sum(value.gauges.queue.values())
-    shrinking = settings.ceiling < queued < DRAINING * state.queued
-    if state.trial is not None and shrinking and since_s < BACKLOG_S:
+    if settings.ceiling < queued < DRAINING * state.queued and since_s < BACKLOG_S:
         return Still(StillReason.SETTLING, f"the backlog of {queued:.0f} requests is shrinking")
     return None
 

@@ -145,6 +145,8 @@ def _hold_less(
     tier: TierSettings, settings: Settings, value: Value, capacity: Capacity | None, severe: bool
 ) -> Iterator[Move]:
     """Whichever ends the hold first is what binds: the tier's maxHold, or its deadline less a batch and the margin."""
+    if not ceiling_moves_window(settings):
+        return  # a static window starts at once, mode fixed waits without limit
     shorter = math.floor(tier.max_hold_ms * HOLD_SHRINK)
     more = min(MAX_MARGIN_PERCENT, settings.margin_percent + MARGIN_STEP_PERCENT)
     hold_binds = tier.max_hold_ms <= _hold_by_deadline_ms(tier, settings, value, capacity)

@@ -102,6 +102,8 @@ class State:
     unknown: UnknownReason | None = None
     """Why it was last unknown, until enough good reads followed."""
     good_reads: int = 0
+    changed: bool = False
+    """The settings in force came since the first look: they have to settle."""
     in_sync_since_s: float | None = None
     """Since when every worker applies `generation`."""
     proposed: Trial | None = None

@@ -303,13 +303,11 @@ def test_what_does_not_help_three_times_is_not_wound_up_to_its_bound() -> None:
     assert desk.see(breach, 3700.0).step is not None, "an hour later it may be tried again"
 
 
-def test_where_the_window_is_static_its_ceiling_is_no_lever() -> None:
-    for changes in ({"window_dynamic": False}, {"mode": Mode.FIXED}):
+def test_where_the_window_is_static_neither_ceiling_nor_hold_is_a_lever() -> None:
+    for changes, cause in itertools.product(({"window_dynamic": False}, {"mode": Mode.FIXED}), ("batch", "hold")):
         static = document(**changes)
-        decision = Desk(settings=static, spec=static).see(
-            value(100, 0.3, "batch", model={"c": 0.006, "a": 0.003}, latency_s=0.5)
-        )
-        assert decision.still is StillReason.AT_BOUND
+        breach = value(100, 0.3, cause, model={"c": 0.006, "a": 0.003}, latency_s=0.5)
+        assert Desk(settings=static, spec=static).see(breach).still is StillReason.AT_BOUND
 
 
 def test_a_low_tier_that_starves_gets_a_reserve() -> None:
@@ -457,6 +455,11 @@ def test_at_another_load_a_move_is_not_blamed() -> None:
     decision = desk.see(value(150, 0.4, "hold"), 10.0)
     assert decision.step is not None
     assert decision.step.cause is MoveCause.HOLD
+
+
+def test_after_a_rollback_it_settles_as_after_any_change() -> None:
+    desk, _ = harmed_desk()
+    assert desk.see(value(100, 0.4, "hold"), 1.0).still is StillReason.SETTLING
 
 
 def test_a_pinned_lever_is_not_taken_back() -> None:
