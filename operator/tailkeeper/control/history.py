@@ -90,11 +90,11 @@ class _PodHistory:
         self.last, self.advanced_s = sample, now_s
 
     @property
-    def interval_s(self) -> float:
-        """Median time between the newest samples; thinning leaves these alone."""
+    def interval_s(self) -> float | None:
+        """Median time between the newest samples, which thinning leaves alone; None while there is only one."""
         recent = self.points[-9:]
         gaps = [later.time_s - earlier.time_s for earlier, later in itertools.pairwise(recent)]
-        return median(gaps) if gaps else UNKNOWN_INTERVAL_S
+        return median(gaps) if gaps else None
 
     def since(self, length_s: float) -> tuple[_Point, _Point, bool]:
         """First and last point of a look-back of at least that length, and whether the samples reach so far."""
@@ -134,7 +134,8 @@ class History:
 
     def _known(self, now_s: float) -> Observation:
         histories = self._pods.values()
-        interval_s = max(history.interval_s for history in histories)
+        intervals_s = [history.interval_s for history in histories if history.interval_s is not None]
+        interval_s = max(intervals_s, default=UNKNOWN_INTERVAL_S)
         age_s = max(now_s - history.advanced_s for history in histories)
         if age_s > max(STALE_MIN_S, STALE_INTERVALS * interval_s):
             stale = sorted(pod for pod, history in self._pods.items() if now_s - history.advanced_s >= age_s)

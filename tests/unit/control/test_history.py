@@ -56,6 +56,15 @@ def test_a_look_back_spans_four_intervals_at_least(interval: int) -> None:
         assert wanted <= look.span_s <= wanted + 60
 
 
+def test_a_pod_that_just_came_does_not_stretch_the_look_backs() -> None:
+    history = History()
+    feed(history, (sample(t, requests=10 * t) for t in range(0, 100, 2)), {"a"})
+    seen = history.observe([sample(100, 1000), sample(100, 5, pod="b")], {"a", "b"}, 100)
+    assert isinstance(seen, Value)
+    assert (seen.interval_s, seen.pods, seen.short.asked_s) == (2, 2, 15)
+    assert seen.short.rate_per_s == pytest.approx(10), "what it counted before we saw it is not of now"
+
+
 def test_a_read_that_brings_the_same_sample_again_adds_nothing() -> None:
     history = History()
     for t in range(0, 120, 15):
