@@ -1,5 +1,5 @@
 """Whether a folder held all the weights of its model. transformers fills what is missing with random numbers and says
-so so in a log line: such a model would become ready and serve noise."""
+so in a log line: such a model would become ready and serve noise."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
