@@ -105,11 +105,11 @@ class CausalLm:
 
     def chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
         """Token ids of a conversation by the model's own template."""
-        return self._tokens.chat(messages)
+        return self._tokens.chat(messages, self.max_tokens)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text, special tokens included."""
-        return self._tokens.encode(text)
+        """Token ids of a text, special tokens included. Raises InputError when it is far too long."""
+        return self._tokens.encode(text, self.max_tokens)
 
     def generation(self, prompt: Sequence[int], sampling: Sampling) -> Prepared:
         """One text to be made; memory for all of it is counted from the start."""

@@ -199,7 +199,7 @@ class TextEngine(Engine, Protocol):
         ...
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text."""
+        """Token ids of a text. Raises InputError: far too long."""
         ...
 
     def generation(self, prompt: Sequence[int], sampling: Sampling) -> Prepared:

@@ -92,7 +92,7 @@ class CompletionsApi:
         def first(given: Any) -> Prepared:
             return engine.generation(encode(given), sampling)
 
-        firsts = await service.prepare(inputs, characters, first, param)
+        firsts = await service.prepare(inputs, characters, first, options, arrival_s, param)
         prepared = [
             one if copy == 0 else engine.generation(one.content.tokens, _another(sampling, copy))
             for one in firsts

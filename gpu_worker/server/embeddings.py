@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -9,7 +10,7 @@ from pydantic_core import from_json, to_json
 from gpu_worker.engines.interface import EmbeddingEngine, Prepared, Vector
 from gpu_worker.server.errors import Code, invalid
 from gpu_worker.server.exchange import Call, Reply
-from gpu_worker.server.options import read_options
+from gpu_worker.server.options import Options, read_options
 from gpu_worker.server.service import Service
 
 JsonObject = dict[str, Any]
@@ -31,7 +32,7 @@ class EmbeddingsApi:
         options = read_options(call.headers, body, service.settings(), call.caller)
         self._check_dimensions(body.get("dimensions"))
         as_base64 = _wants_base64(body.get("encoding_format"))
-        prepared = await self._prepare(body)
+        prepared = await self._prepare(body, options, arrival_s)
         served = await service.serve(call, prepared, options, arrival_s)
         tokens = sum(given.tokens for given in prepared)
         answer = {
@@ -50,7 +51,7 @@ class EmbeddingsApi:
         if dimensions is not None and dimensions != self._engine.dimensions:
             raise invalid(f"this model gives {self._engine.dimensions} dimensions and no other number", "dimensions")
 
-    async def _prepare(self, body: Mapping[str, Any]) -> list[Prepared]:
+    async def _prepare(self, body: Mapping[str, Any], options: Options, arrival_s: float) -> list[Prepared]:
         given = body.get("input")
         truncate = body.get("truncate", True)
         if not isinstance(truncate, bool):
@@ -58,8 +59,9 @@ class EmbeddingsApi:
         inputs = _inputs(given)
         if isinstance(inputs[0], str):
             characters = sum(map(len, inputs))
-            return await self._service.prepare(inputs, characters, lambda text: self._engine.text(text, truncate))
-        return await self._service.prepare(inputs, 0, self._engine.tokens)
+            make = partial(self._engine.text, truncate=truncate)
+            return await self._service.prepare(inputs, characters, make, options, arrival_s)
+        return await self._service.prepare(inputs, 0, self._engine.tokens, options, arrival_s)
 
 
 def read_object(body: bytes) -> JsonObject:

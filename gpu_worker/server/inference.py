@@ -36,7 +36,7 @@ class InferenceApi:
         options = read_options(call.headers, _options(request.parameters), service.settings(), call.caller)
         inputs = _texts(request)
         prepared = await service.prepare(
-            inputs, sum(map(len, inputs)), lambda text: self._engine.text(text, truncate=True)
+            inputs, sum(map(len, inputs)), lambda text: self._engine.text(text, truncate=True), options, arrival_s
         )
         served = await service.serve(call, prepared, options, arrival_s)
         body, headers, kind = write_response(service.model, request, {OUTPUT: np.stack(served.outputs)})

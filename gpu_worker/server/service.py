@@ -2,7 +2,9 @@
 
 import asyncio
 import itertools
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,9 @@ from tailkeeper.api.settings import Settings
 
 INLINE_CHARACTERS = 2048
 """Shorter calls are tokenised on the event loop (about 1 us a character); a hop to a thread costs 100 us and more."""
+MOST_TOKENISED_AT_ONCE = 2
+"""Calls; the others wait. Each takes a CPU from the forward pass, and all of them would take the threads that everybody
+else needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,7 @@ class Service:
         self._loop = loop
         self._meter = meter
         self._numbers = itertools.count(1)
+        self._tokenising = ThreadPoolExecutor(MOST_TOKENISED_AT_ONCE, "tokenise")
 
     def settings(self) -> Settings:
         """The applied settings. Raises ApiError 503 before the first."""
@@ -64,16 +70,42 @@ class Service:
             raise ApiError(404, Code.MODEL_NOT_FOUND, f"the model {model!r} does not exist; {self.model} does", "model")
 
     async def prepare(
-        self, inputs: Sequence[Any], characters: int, make: Callable[[Any], Prepared], param: str = "input"
+        self,
+        inputs: Sequence[Any],
+        characters: int,
+        make: Callable[[Any], Prepared],
+        options: Options,
+        arrival_s: float,
+        param: str = "input",
     ) -> list[Prepared]:
-        """Makes each input ready for the engine. Raises ApiError 400 that names the bad one."""
+        """Makes each input ready for the engine. Raises ApiError 400 that names the bad one, 504 when the caller is
+        gone before all of them are ready."""
         if not self._loop.serving:
             raise unavailable(self._loop.trouble or "starting")
         if len(inputs) > self.limits.inputs:
             raise invalid(f"{len(inputs)} inputs, {self.limits.inputs} at most", param)
         if characters <= INLINE_CHARACTERS:
-            return _each(inputs, make, param)
-        return await asyncio.to_thread(_each, inputs, make, param)
+            return _each(inputs, make, param, threading.Event())
+        left_s = arrival_s + self._patience_s(options) - self.clock()
+        gone = threading.Event()
+        try:
+            async with asyncio.timeout(left_s):
+                return await asyncio.get_running_loop().run_in_executor(
+                    self._tokenising, _each, inputs, make, param, gone
+                )
+        except TimeoutError:
+            message = f"the deadline passed after {(self.clock() - arrival_s) * 1000:.0f} ms, before it was tokenized"
+            raise ApiError(504, Code.EXPIRED, message) from None
+        finally:
+            gone.set()
+
+    def _patience_s(self, options: Options) -> float:
+        """Seconds from arrival until the caller is gone. The scheduler, which knows how long a batch takes, waits for
+        that where no file says; a call on its way to it gets as long as one gets before the first batch."""
+        if options.deadline_s is not None:
+            return options.deadline_s
+        tier = self.settings().tier(options.tier)
+        return (3 * tier.deadline_ms if tier.timeout_ms is None else tier.timeout_ms) / 1000
 
     async def serve(self, call: Call, inputs: Sequence[Prepared], options: Options, arrival_s: float) -> Served:
         """Waits for all. Raises ApiError, and ClientGone when nobody waits any more."""
@@ -130,9 +162,12 @@ def timing(waits: Waits) -> bytes:
     ).encode()
 
 
-def _each(inputs: Sequence[Any], make: Callable[[Any], Prepared], param: str) -> list[Prepared]:
+def _each(inputs: Sequence[Any], make: Callable[[Any], Prepared], param: str, gone: threading.Event) -> list[Prepared]:
+    """As many as there are before the caller is `gone`."""
     prepared = []
     for index, given in enumerate(inputs):
+        if gone.is_set():
+            break
         try:
             prepared.append(make(given))
         except InputError as error:

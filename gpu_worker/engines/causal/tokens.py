@@ -7,6 +7,7 @@ from typing import Any
 from jinja2 import TemplateError
 from transformers import AutoTokenizer
 
+from gpu_worker.engines.heads import heads
 from gpu_worker.engines.interface import InputError, LoadError
 
 
@@ -25,20 +26,29 @@ class Tokens:
         self._fast.no_truncation()
         self.end = self._whole.eos_token_id
 
-    def encode(self, text: str, special: bool = True) -> list[int]:
-        """With the special tokens that this model puts around a text, unless the text has them already."""
-        ids: list[int] = self._fast.encode(text, add_special_tokens=special).ids
-        return ids
+    def encode(self, text: str, most: int, special: bool = True) -> list[int]:
+        """With the special tokens that this model puts around a text, unless the text has them already. Raises
+        InputError when it is much longer than the `most` tokens that the model takes; one that is a little longer comes
+        back whole."""
+        for head in heads(text, most):
+            # Not `encode`, which holds the GIL for as long as it takes: nothing else of the worker would run.
+            (encoding,) = self._fast.encode_batch_fast([head], add_special_tokens=special)
+            ids: list[int] = encoding.ids
+            if len(head) == len(text):
+                return ids
+            if len(ids) > most:
+                break
+        raise InputError(f"this model's longest text is {most} tokens; the prompt of {len(text)} characters is longer")
 
-    def chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Up to where the answer begins."""
+    def chat(self, messages: Sequence[Mapping[str, Any]], most: int) -> list[int]:
+        """Up to where the answer begins. Raises InputError, also when that is much longer than `most` tokens."""
         if self._whole.chat_template is None:
             raise InputError("this model has no chat template; use /v1/completions")
         try:
             text = self._whole.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
         except (TemplateError, TypeError, ValueError, KeyError) as error:
             raise InputError(f"the model's chat template refuses these messages: {error}") from error
-        return self.encode(text, special=False)
+        return self.encode(text, most, special=False)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text without special tokens."""
