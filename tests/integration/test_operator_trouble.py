@@ -92,6 +92,26 @@ def test_a_template_that_the_server_refuses_is_said_in_its_words(field, operator
     eventually(field.has)
 
 
+def test_a_template_with_a_field_that_no_pod_has_is_said_and_the_settings_that_were_written_too(
+    field, operator
+) -> None:
+    """The server answers 500 to fields it does not know, not 422."""
+    field.apply()
+    eventually(field.has)
+    broken = {**one_instance(template={"spec": {"foo": "bar"}}), "batching": {"windowIdle": 40}}
+    field.apply(spec=broken)
+    ready = eventually(lambda: (c := field.condition("Ready")).get("reason") == "Refused" and c)
+    assert "foo" in ready["message"]
+    assert field.instance()["effective"]["windowIdle"] == 40
+
+
+def test_an_annotation_for_an_instance_that_is_not_there_is_said(field, operator) -> None:
+    field.apply(annotations={"tailkeeper.dev/set.nosuch": "ceiling=4"})
+    accepted = eventually(lambda: (c := field.condition("Accepted")).get("reason") == "ManualValueRefused" and c)
+    assert accepted["status"] == "True"
+    assert "there is no instance nosuch" in accepted["message"]
+
+
 def test_a_policy_that_the_schema_let_through_but_makes_no_sense(field, operator) -> None:
     """As after an upgrade of the definitions: what is stored was never checked by the newer rules."""
     field.apply()

@@ -26,6 +26,10 @@ class Access:
     headers: Mapping[str, str]
 
 
+UNTYPED = "failed to create typed"
+"""The server's words, with status 500, for an applied object whose fields do not fit its schema: it will never fit."""
+
+
 class ApiError(Exception):
     """An answer other than success, or none at all (status 0)."""
 
@@ -39,7 +43,7 @@ class ApiError(Exception):
     @property
     def refused(self) -> bool:
         """The server understood and said no; trying the same again needs something else to change first."""
-        return self.status in (400, 403, 405, 413, 422)
+        return self.status in (400, 403, 405, 413, 422) or (self.status == 500 and UNTYPED in self.message)
 
     @property
     def namespace_ends(self) -> bool:

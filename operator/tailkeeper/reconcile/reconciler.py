@@ -34,7 +34,7 @@ from tailkeeper.reconcile.observer import Observer
 from tailkeeper.reconcile.parsing import Refusal, read_policy, read_record, read_status
 from tailkeeper.reconcile.reporter import Reporter
 from tailkeeper.reconcile.settings_plan import Plan, plan_settings
-from tailkeeper.reconcile.status import InstanceFindings, Verdict, accepted_verdict
+from tailkeeper.reconcile.status import InstanceFindings, Verdict, accepted_verdict, strays
 from tailkeeper.reconcile.store import Key, Store
 from tailkeeper.reconcile.sync import PATIENCE_S, SyncState
 from tailkeeper.reconcile.worker_pod import WorkerDefaults
@@ -131,7 +131,7 @@ class Reconciler:
         await self._remove_others(this)
         if any(found.sync.state is SyncState.PENDING for found in findings):
             this.again_s = PATIENCE_S + 1.0  # a worker that stays as it is sends no news
-        await self.reporter.report(key, manifest, before, accepted_verdict(findings), findings)
+        await self.reporter.report(key, manifest, before, accepted_verdict(findings, strays(policy)), findings)
         for message in applier.repaired:
             await self.reporter.announce(key, Announcement(NORMAL, "Repaired", message))
         for message in applier.left_changed:
@@ -153,6 +153,7 @@ class Reconciler:
         """One instance; its trouble is its own. A proposal that waits for it is answered in any case."""
         before = this.before.get(instance.name)
         proposal = self.inbox.peek(this.key, instance.name)
+        plan: Plan | None = None
         try:
             plan = await self._settings(this, instance, before, proposal)
             await self._rest(this, instance, before)
@@ -171,15 +172,24 @@ class Reconciler:
             this.retry = True
             logger.warning("%s: instance %s: %s", this.key, instance.name, error)
             if not error.refused:  # a hiccup of the server is no news about the instance
-                return self._left_alone(this, instance, before)
+                return self._as_far(this, instance, before, plan)
             trouble = (Reason.REFUSED, error.message)
         finally:
             if proposal is not None:
                 failed = Answer(Fate.FAILED, before.settings_generation if before else 0, "not written")
                 self.inbox.answer(this.key, instance.name, proposal, failed)
-        found = self._left_alone(this, instance, before)
+        found = self._as_far(this, instance, before, plan)
         health = Health(False, *trouble, found.health.desired, found.health.ready_replicas)
         return replace(found, health=health)
+
+    def _as_far(
+        self, this: _Pass, instance: Instance, before: InstanceStatus | None, plan: Plan | None
+    ) -> InstanceFindings:
+        """An instance that was not finished. Settings that were written are said, or workers that apply them would
+        seem to apply wrong ones."""
+        if plan is None:
+            return self._left_alone(this, instance, before)
+        return self.observer.accepted(this.key, instance.name, this.policy, plan, before)
 
     async def _settings(
         self, this: _Pass, instance: Instance, before: InstanceStatus | None, proposal: Proposal | None

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tailkeeper.api.enums import ConditionStatus, ConditionType
+from tailkeeper.api.names import ANNOTATION_PAUSE_PREFIX, ANNOTATION_ROLL_PREFIX, ANNOTATION_SET_PREFIX
+from tailkeeper.api.policy import BatchingPolicy
 from tailkeeper.api.settings import Settings
 from tailkeeper.api.status import Condition, InstanceStatus, MoveRecord, PolicyStatus
 from tailkeeper.reconcile.diagnosis import Health, Reason
@@ -72,12 +74,26 @@ def build_status(
     )
 
 
-def accepted_verdict(instances: Sequence[InstanceFindings]) -> Verdict:
-    """Of a policy that reads well: an instance may still be impossible, and a manual value refused."""
+def strays(policy: BatchingPolicy) -> list[str]:
+    """What is said about annotations that name an instance which does not exist."""
+    names = [instance.name for instance in policy.spec.instances]
+    known = f"there {'is' if len(names) == 1 else 'are'} {', '.join(names)}"
+    return [
+        f"{annotation}: there is no instance {annotation.removeprefix(prefix)}; {known}"
+        for annotation in sorted(policy.metadata.annotations)
+        for prefix in (ANNOTATION_SET_PREFIX, ANNOTATION_PAUSE_PREFIX, ANNOTATION_ROLL_PREFIX)
+        if annotation.startswith(prefix) and annotation.removeprefix(prefix) not in names
+    ]
+
+
+def accepted_verdict(instances: Sequence[InstanceFindings], strays: Sequence[str] = ()) -> Verdict:
+    """Of a policy that reads well: an instance may still be impossible, and a manual value refused.
+
+    `strays`: annotations that name no instance, in words."""
     invalid = [findings for findings in instances if findings.health.reason == Reason.INVALID]
     if invalid:
         return Verdict(ConditionStatus.FALSE, Reason.INVALID, _joined(findings.health.message for findings in invalid))
-    complaints = [findings.complaint for findings in instances if findings.complaint]
+    complaints = [*(findings.complaint for findings in instances if findings.complaint), *strays]
     if complaints:
         return Verdict(ConditionStatus.TRUE, "ManualValueRefused", _joined(complaints))
     return Verdict(ConditionStatus.TRUE, "Valid")
