@@ -155,9 +155,33 @@ def _blocked_by_surge(desired: int, ready: int, message: str, strategy: RolloutS
 
 def _progress(pods: Iterable[Manifest], worker_says: Mapping[str, str] | None, desired: int) -> str:
     for pod in pods:
-        if words := (worker_says or {}).get(pod["metadata"]["name"]):
-            return f"pod {pod['metadata']['name']}: {words}"
+        name = pod["metadata"]["name"]
+        if words := (worker_says or {}).get(name):
+            return f"pod {name}: {words}"
+        if _creating(pod) and (mounts := _named_by_users(pod)):
+            return (
+                f"pod {name} is being created; if that lasts, see whether {mounts} exists (kubectl describe pod {name})"
+            )
     return f"waiting for {desired} workers"
+
+
+def _creating(pod: Manifest) -> bool:
+    statuses = pod.get("status", {}).get("containerStatuses", [])
+    return any(one.get("state", {}).get("waiting", {}).get("reason") == "ContainerCreating" for one in statuses)
+
+
+def _named_by_users(pod: Manifest) -> str:
+    """What must exist before the kubelet can start the pod; that it does not is only in the pod's own events."""
+    volumes = pod.get("spec", {}).get("volumes", [])
+    secrets = [
+        f"Secret {volume['secret']['secretName']}" for volume in volumes if "secretName" in volume.get("secret", {})
+    ]
+    claims = [
+        f"PersistentVolumeClaim {volume['persistentVolumeClaim']['claimName']}"
+        for volume in volumes
+        if "persistentVolumeClaim" in volume
+    ]
+    return ", ".join(secrets + claims)
 
 
 def _condition(manifest: Manifest, kind: str, status: str) -> Mapping[str, Any] | None:

@@ -51,6 +51,17 @@ def test_nothing_yet() -> None:
     assert (health.ready, health.reason, health.desired) == (False, Reason.STARTING, 2)
 
 
+def test_a_secret_that_keeps_a_pod_from_being_created_is_named() -> None:
+    waiting = pod(containerStatuses=[container(waiting={"reason": "ContainerCreating"})])
+    waiting["spec"] = {
+        "volumes": [{"name": "api-keys", "secret": {"secretName": "nope"}}, {"name": "tmp", "emptyDir": {}}]
+    }
+    health = diagnose(deployment(1, replicas=1, updatedReplicas=1), [waiting], SURGE)
+    assert (health.ready, health.reason) == (False, Reason.STARTING)
+    assert "Secret nope" in health.message
+    assert "kubectl describe pod p1" in health.message
+
+
 def test_scaled_to_zero_is_wanted() -> None:
     assert diagnose(deployment(0), [], SURGE).ready
 
