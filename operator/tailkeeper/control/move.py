@@ -202,6 +202,8 @@ def _first_token(
 
 def _smaller_budget(settings: Settings, value: Value) -> Iterator[Move]:
     """Where there was none: what leaves a full window's step inside the inter-token SLA, by the workers' model."""
+    if settings.mode is not Mode.CONTINUOUS:
+        return
     window = min(settings.ceiling, int(value.gauges.window_cap or settings.ceiling))
     floor = window + LEAST_BUDGET_TOKENS
     if settings.token_budget is not None:

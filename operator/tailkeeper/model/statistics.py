@@ -4,7 +4,10 @@ Counts are floats: divided by the design effect they are no longer whole."""
 
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
+
+NOTHING: Final = 1e-9
+"""Less than that was counted is nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +27,13 @@ class Proportion:
 
         The correction matters where misses are few: without it one late request of five reads as "surely over 1 %"
         at z = 2.6, which happens by chance once in twenty."""
-        if self.n <= 0:
+        if self.n < NOTHING:
             return 0.0
         return max(0.0, _wilson(max(0.0, self.k - 0.5), self.n, -z))
 
     def upper(self, z: float) -> float:
         """One-sided upper Wilson bound. At z = 1.645 and k = 0 it falls below 1 % from n = 268 on."""
-        if self.n <= 0:
+        if self.n < NOTHING:
             return 1.0
         return min(1.0, _wilson(self.k, self.n, z))
 
