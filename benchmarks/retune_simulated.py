@@ -12,9 +12,9 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import Pool
 
 from benchmarks.results_file import keep, percentile
 from gpu_worker.scheduling.interface import Answer
@@ -150,7 +150,7 @@ def bad_moves(each: Callable[[Callable[[int], Run]], list[Run]]) -> dict[str, ob
     }
 
 
-def steady(hours: float, load: str) -> dict[str, object]:
+def steady(load: str, hours: float) -> dict[str, object]:
     """Hours of steady load with requests that may be held up to the deadline, against the best constant margin."""
     spec, model = settings(50, hold_ms=50, idle=32, busy=8), parse_model("a=0.5ms,c=6ms")
     requests = arrivals(load, hours * 3600, 1)
@@ -204,19 +204,23 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--keep", action="store_true", help="write benchmarks/results/retune_simulated.json")
     given = parser.parse_args()
-    with Pool(given.processes) as pool:
+    with ProcessPoolExecutor(given.processes) as pool:
 
         def each(scenario: Callable[[int], Run]) -> list[Run]:
-            return pool.map(scenario, range(given.seeds))
+            return list(pool.map(scenario, range(given.seeds)))
 
-        figures: dict[str, object] = {"recovery": recovery(each), "planted bad move": bad_moves(each)}
-        steady_loads = [part.split(":") for part in given.steady.split(",")]
         loads = [
-            (float(hours), f"{kind}:{rate}{more}")
-            for rate, hours in steady_loads
+            (f"{kind}:{rate}{more}", float(hours))
+            for rate, hours in (part.split(":") for part in given.steady.split(","))
             for kind, more in (("poisson", ""), ("gamma", ",3.7"))
         ]
-        figures["steady"] = {load: found for (_, load), found in zip(loads, pool.starmap(steady, loads), strict=True)}
+        figures = {
+            "recovery": recovery(each),
+            "planted bad move": bad_moves(each),
+            "steady": {
+                load: found for (load, _), found in zip(loads, pool.map(steady, *zip(*loads, strict=True)), strict=True)
+            },
+        }
     if given.keep:
         command = f"python -m benchmarks.retune_simulated --seeds {given.seeds} --steady {given.steady}"
         keep("retune_simulated", command, figures)
