@@ -3,7 +3,8 @@
 usage: python -m benchmarks.retune_simulated [--seeds 100] [--steady 5:24,50:24,400:2] [--processes 1] [--keep]
 
 Inside the SLA again = the first of three 5 s buckets by intended send time with at most 1 % late, from the first
-late request. Engines are T(b) = c + a·b; settings differ in nothing else than the lines say."""
+late request. A tick's settings are applied at once (0.5 s in a cluster). Engines are T(b) = c + a·b; settings differ
+in nothing else than the lines say."""
 
 import argparse
 import itertools
@@ -87,7 +88,9 @@ class Run:
 
 
 def run(load: str, seconds: float, planted: str, tick_s: float, scrape_s: float | None, seed: int) -> Run:
-    """One seed of one scenario; `planted` is a move by hand at PLANTED_S, or empty."""
+    """One seed of one scenario; `planted` is a move by hand at PLANTED_S, or empty. Ticks and scrapes know nothing of
+    the step: `{step}` in the load is another time with each seed."""
+    load = load.format(step=STEP_S + 0.7 * seed % 15)
     spec = settings()
     by_hand = [Planted(PLANTED_S, parse_moves(planted))] if planted else []
     tuner = Watched(spec, Bounds(spec), interval_s=tick_s, scrape_s=scrape_s, planted=by_hand)
@@ -116,7 +119,7 @@ def recovery(each: Callable[[Callable[[int], Run]], list[Run]]) -> dict[str, obj
     figures: dict[str, object] = {}
     for name, planted in (("ceiling 1", "ceiling=1"), ("ceiling 2", "ceiling=2"), ("nothing planted", "")):
         for tick_s, scrape_s in ((1.0, 1.0), (5.0, 5.0), (5.0, 15.0)):
-            runs = each(partial(run, "step:25,4,130", 230.0, planted, tick_s, scrape_s))
+            runs = each(partial(run, "step:25,4,{step:g}", 230.0, planted, tick_s, scrape_s))
             lasted = [found.lasted_s for found in runs]
             ended = [seconds for seconds in lasted if seconds is not None]
             figures[f"{name}, tick {tick_s:g} s, scrape {scrape_s:g} s"] = {
@@ -127,7 +130,7 @@ def recovery(each: Callable[[Callable[[int], Run]], list[Run]]) -> dict[str, obj
                 "p95_s": round(percentile(ended, 95), 1) if ended else None,
                 "moves": Counter(move.cause for found in runs for move in found.moves),
             }
-    runs = each(partial(run, "step:25,40,130", 190.0, "", 1.0, None))
+    runs = each(partial(run, "step:25,40,{step:g}", 190.0, "", 1.0, None))
     figures["1000 a second, one worker serves 421"] = {
         "runs": len(runs),
         "moves": sum(len(found.moves) for found in runs),
