@@ -61,7 +61,7 @@ async def test_counts_and_waits_are_the_workers_own(worker: WorkerProcess, api: 
     assert np.median(done.latency_ms - served_ms) < 0.5 * np.median(done.latency_ms)
 
 
-async def test_a_deadline_that_cannot_be_met_is_expired(worker: WorkerProcess) -> None:
+async def test_a_deadline_that_cannot_be_met_is_never_ok(worker: WorkerProcess) -> None:
     plan = Plan(
         Target(worker.url, Api.EMBEDDINGS),
         (load("interactive", "constant:10", deadline_ms=1),),
@@ -69,10 +69,10 @@ async def test_a_deadline_that_cannot_be_met_is_expired(worker: WorkerProcess) -
         probe=False,
     )
     tier = (await run_load(plan)).tier("interactive")
-    assert tier.outcomes.expired + tier.outcomes.shed == 10
-    assert tier.timeout_ratio == 1
-    assert tier.latency_ms is not None
-    assert tier.latency_ms.p50 == 30_000
+    # An engine at rest serves what its estimate alone says is hopeless: that answer is late, the others expire.
+    outcomes = tier.outcomes
+    assert (outcomes.ok, outcomes.late + outcomes.expired + outcomes.shed) == (0, 10)
+    assert tier.timeout_ratio == (outcomes.expired + outcomes.shed) / 10
 
 
 async def test_an_unknown_tier_or_model_is_one_line(worker: WorkerProcess) -> None:

@@ -72,7 +72,7 @@ class Columns:
     outcome: NDArray[np.uint8]
     attempts: NDArray[np.uint8]
     late: Bools
-    """Not answered well within the SLA. False throughout for a tier without one."""
+    """Not answered well within the SLA and its own deadline. False throughout for requests that have neither."""
 
     def where(self, chosen: Bools) -> "Columns":
         """Return the chosen requests only."""
@@ -93,8 +93,10 @@ def columns(plan: Plan, measured: Measured) -> Columns:
     rows = rows[np.argsort(rows["index"], kind="stable")]
     requests = [measured.schedule[i] for i in rows["index"]]
     timeout_ms = np.array([plan.limits_of(r.tier).timeout_ms for r in requests], float)
-    sla_ms = np.array([plan.limits_of(r.tier).sla_ms or np.inf for r in requests], float)
-    has_sla = np.isfinite(sla_ms)
+    # A caller that has gone at its own deadline has no use for an answer within the SLA.
+    limit_ms = np.array(
+        [min(plan.limits_of(r.tier).sla_ms or np.inf, r.deadline_ms or np.inf) for r in requests], float
+    )
     answered = rows["outcome"] == Outcome.ANSWERED
     answer_ms = np.where(answered, rows["latency_s"].astype(float) * 1e3, np.nan)
     first_ms = rows["first_token_s"].astype(float) * 1e3
@@ -116,5 +118,5 @@ def columns(plan: Plan, measured: Measured) -> Columns:
         status=rows["status"],
         outcome=rows["outcome"],
         attempts=rows["attempts"],
-        late=has_sla & ~(answered & (answer_ms <= sla_ms)),
+        late=np.isfinite(limit_ms) & ~(answered & (answer_ms <= limit_ms)),
     )

@@ -37,9 +37,9 @@ class Outcomes(_Part):
     """How many requests ended how. All but `unfinished` are counted in ratios and percentiles."""
 
     ok: int
-    """Answered within the SLA, or answered at all where the tier has none."""
+    """Answered within the SLA and its own deadline, or answered at all where it has neither."""
     late: int
-    """Answered over the SLA."""
+    """Answered over the SLA or after its own deadline."""
     shed: int
     """429."""
     expired: int

@@ -253,3 +253,12 @@ def test_the_table_fits_its_terminal_and_cuts_no_number(width: int) -> None:
     assert "…" not in out.getvalue()
     assert max(map(len, out.getvalue().splitlines())) <= width
     assert "12346" in out.getvalue()
+
+
+def test_an_answer_after_the_callers_own_deadline_is_late_also_without_an_sla() -> None:
+    trace = tuple(LoadRequest(0.01 * n, "b", 8, 8, deadline_ms=20 if n else None) for n in range(3))
+    rows = [row(0, 0.5), row(1, 0.019), row(2, 0.021)]
+    generator = Generator(processes=1, sent=3, connections=2, cpu_fraction=0.1, realtime=True)
+    plan = Plan(Target("http://h/v1/embeddings"), trace=trace, duration_s=0.03)
+    tier = summarize(plan, Measured(trace, b"".join(rows), {}, {}, generator, "mini", 0.0, False, ())).tier("b")
+    assert (tier.outcomes.ok, tier.outcomes.late, tier.late_ratio) == (2, 1, None)
