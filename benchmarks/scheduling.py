@@ -189,7 +189,7 @@ def founding(chat: Path, code: Path, speeds: Sequence[float], count: int) -> dic
     tiers = [online, {**tier("batch", 60 * sla_ms, reserve_percent=10)}]
     fifo = {"priority_queue": False, "window_idle": 64}
     variants = {
-        "fixed": settings(tiers, mode="fixed", window_busy=16, **fifo),
+        "fixed": settings([{**online, "max_hold_ms": sla_ms}, tiers[1]], mode="fixed", window_busy=16, **fifo),
         **{
             f"W{window}": settings(tiers, mode="continuous", window_dynamic=False, window_busy=window, **fifo)
             for window in (1, 8, 16, 32, 64)

@@ -76,11 +76,15 @@ class Backlog(Generic[E]):
         """min over the waiting of min(arrival + maxHold, deadline − batch_s): when a batch of that length must start.
 
         Kept as the requests come; walked through again only after some have left."""
+        return min(self.hold_end_s(), self._deadline_s - batch_s)
+
+    def hold_end_s(self) -> float:
+        """min over the waiting of arrival + maxHold."""
         if self._stale:
             self._deadline_s = min((entry.deadline_s for entry in self), default=math.inf)
             self._hold_end_s = min((entry.arrival_s + entry.tier.max_hold_s for entry in self), default=math.inf)
             self._stale = False
-        return min(self._hold_end_s, self._deadline_s - batch_s)
+        return self._hold_end_s
 
     def expired(self, now_s: float) -> list[E]:
         """Takes out those whose time is up."""

@@ -84,7 +84,7 @@ class IterationScheduler(Core[StreamEntry]):
         time a second; it is worth that while Σ w < κ·α/T(1), somebody is likely to come, and all can end in time."""
         plan, backlog = self._plan, self._backlog
         if plan.mode is Mode.FIXED:
-            return math.inf if backlog.n < slots else now_s
+            return backlog.hold_end_s() if backlog.n < slots else now_s
         cost = self._latency.cost
         if not plan.dynamic or cost is None or backlog.n >= self._fill(slots):
             return now_s

@@ -1,5 +1,6 @@
 """Settings compiled for the scheduler: seconds instead of milliseconds, tiers by index, weights worked out."""
 
+import math
 from dataclasses import dataclass
 
 from tailkeeper.api.enums import Mode, TrafficClass
@@ -69,7 +70,7 @@ def compile_plan(settings: Settings) -> Plan:
     """Settings → plan."""
     sla_s = settings.sla_ms / 1000
     online_s = sla_s if settings.traffic_class is TrafficClass.ONLINE else min(ONLINE_SLA_S, sla_s)
-    tiers = tuple(_tier(tier, index, online_s) for index, tier in enumerate(settings.tiers))
+    tiers = tuple(_tier(tier, index, online_s, settings.mode) for index, tier in enumerate(settings.tiers))
     margin = settings.margin_percent / 100
     return Plan(
         generation=settings.generation,
@@ -100,14 +101,16 @@ def prior_line(prior: LatencyPrior | None) -> Line | None:
     return Line(prior.fixed_ns * 1e-9, prior.per_request_ns * 1e-9)
 
 
-def _tier(tier: TierSettings, index: int, online_s: float) -> TierPlan:
+def _tier(tier: TierSettings, index: int, online_s: float, mode: Mode) -> TierPlan:
     deadline_s = tier.deadline_ms / 1000
+    # In the mode `fixed` the deadline moves nothing: a hold that is not shorter has no limit.
+    unlimited = mode is Mode.FIXED and tier.max_hold_ms >= tier.deadline_ms
     return TierPlan(
         name=tier.name,
         index=index,
         deadline_s=deadline_s,
         timeout_s=_seconds(tier.timeout_ms),
-        max_hold_s=tier.max_hold_ms / 1000,
+        max_hold_s=math.inf if unlimited else tier.max_hold_ms / 1000,
         preempts=tier.preempts,
         reserve=tier.reserve_percent / 100,
         boost_s=tier.boost_ms / 1000,

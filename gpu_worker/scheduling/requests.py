@@ -45,7 +45,7 @@ class RequestScheduler(Core[Entry]):
         """When a batch that is not full starts."""
         plan = self._plan
         if plan.mode is Mode.FIXED:
-            return math.inf  # the old way: wait until it is full, whatever it costs
+            return self._backlog.hold_end_s()  # the old way: wait until it is full, whatever it costs
         if not plan.dynamic:
             return now_s
         return hold.start_at_s(self._backlog, plan, self._arrivals, self._latency.overall, now_s)

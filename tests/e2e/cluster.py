@@ -22,11 +22,15 @@ class Failed(AssertionError):
     """A command failed, or something did not come about in time."""
 
 
+def environment() -> dict[str, str]:
+    """Environment of a command: the cluster's programs first on the PATH."""
+    return os.environ | {"PATH": f"{CACHE / 'bin'}:{os.environ['PATH']}", "KUBECONFIG": str(KUBECONFIG)}
+
+
 def run(*command: str | Path, stdin: str | None = None, timeout_s: float = 120, ok: bool = True) -> str:
     """Output of a command with the cluster's programs first on the PATH; Failed with its errors when it fails."""
-    environment = os.environ | {"PATH": f"{CACHE / 'bin'}:{os.environ['PATH']}", "KUBECONFIG": str(KUBECONFIG)}
     done = subprocess.run(
-        command, input=stdin, capture_output=True, text=True, timeout=timeout_s, env=environment, cwd=ROOT
+        command, input=stdin, capture_output=True, text=True, timeout=timeout_s, env=environment(), cwd=ROOT
     )
     if ok and done.returncode:
         raise Failed(f"{' '.join(map(str, command))}: {done.stderr.strip() or done.stdout.strip()}")

@@ -26,7 +26,7 @@ class Batching(Contract):
     mode: Mode | None = Field(
         None,
         description="continuous (iteration level), request (batch by batch) or fixed "
-        "(wait until windowIdle requests are there: the old way). Default by engine.",
+        "(wait until windowIdle requests are there, or for a tier's maxHoldMs: the old way). Default by engine.",
     )
     window_dynamic: Bool | None = Field(
         None,

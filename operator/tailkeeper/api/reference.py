@@ -184,6 +184,7 @@ A window bound given alone draws the other along: `windowIdle: 8` makes `windowB
 `tailLatencySlaMs` is another name for `deadlineMs` of the default tier at its own level: the policy's, or the
 instance's. The class's multiples are multiples of the SLA that the instance says, or else the policy; no deadline is
 longer than a day. A tier that the class does not know needs a `deadlineMs`; its `maxHoldMs` is its deadline.
+In the mode `fixed` no tier has a `maxHoldMs` unless you say one; 0 then makes it a plain greedy batcher.
 """
 
 

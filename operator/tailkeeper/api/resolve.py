@@ -95,9 +95,10 @@ def resolve(spec: PolicySpec, instance: Instance) -> Effective:
     own = _level(own_path, instance, instance.default_tier or policy.default_tier, known)
     batching = spec.batching_of(instance)
     window_idle, window_busy = _windows(batching, defaults, own_path)
+    mode = _mode(batching, instance, own_path)
     return Effective(
         traffic_class=spec.traffic_class,
-        mode=_mode(batching, instance, own_path),
+        mode=mode,
         window_dynamic=_first(batching.window_dynamic, True),
         window_idle=window_idle,
         window_busy=window_busy,
@@ -106,7 +107,7 @@ def resolve(spec: PolicySpec, instance: Instance) -> Effective:
         inter_token_sla_ms=batching.inter_token_sla_ms,
         timeout_target_per_mille=_first(batching.timeout_target_per_mille, defaults.timeout_target_per_mille),
         min_efficiency_percent=_first(batching.min_efficiency_percent, defaults.min_efficiency_percent),
-        tiers=_tiers(own, policy, known, defaults),
+        tiers=_tiers(own, policy, known, defaults, mode),
         default_tier=own.default_tier,
     )
 
@@ -167,9 +168,11 @@ def _windows(batching: Batching, defaults: ClassDefaults, path: str) -> tuple[in
     return idle, busy
 
 
-def _tiers(own: _Level, policy: _Level, known: list[str], defaults: ClassDefaults) -> tuple[TierSettings, ...]:
+def _tiers(
+    own: _Level, policy: _Level, known: list[str], defaults: ClassDefaults, mode: Mode
+) -> tuple[TierSettings, ...]:
     unit_ms = _unit_ms(own, policy, defaults)
-    tiers = [_tier(name, own, policy, unit_ms, defaults) for name in known]
+    tiers = [_tier(name, own, policy, unit_ms, defaults, mode) for name in known]
     reserved = sum(tier.reserve_percent for tier in tiers)
     if reserved > MAX_RESERVED_PERCENT:
         raise InvalidPolicy(
@@ -188,7 +191,7 @@ def _unit_ms(own: _Level, policy: _Level, defaults: ClassDefaults) -> int:
     return defaults.sla_ms
 
 
-def _tier(name: str, own: _Level, policy: _Level, unit_ms: int, defaults: ClassDefaults) -> TierSettings:
+def _tier(name: str, own: _Level, policy: _Level, unit_ms: int, defaults: ClassDefaults, mode: Mode) -> TierSettings:
     of_class = defaults.tiers.get(name)
     layers = [level.tiers[name] for level in (own, policy) if name in level.tiers]
 
@@ -208,7 +211,8 @@ def _tier(name: str, own: _Level, policy: _Level, unit_ms: int, defaults: ClassD
 
     max_hold_ms = _said(layer.max_hold_ms for layer in layers)
     if max_hold_ms is None:
-        percent = of_class.max_hold_percent if of_class else None
+        # `fixed` waits until the batch is full unless a limit is said: the class's would make it something else.
+        percent = of_class.max_hold_percent if of_class and mode is not Mode.FIXED else None
         max_hold_ms = deadline_ms if percent is None else deadline_ms * percent // 100
 
     return TierSettings(

@@ -54,6 +54,12 @@ class TestDefaults:
         assert (settings.timeout_target_per_mille, settings.min_efficiency_percent) == (5, 90)
         assert tiers(spec("offline")) == {"batch": (60_000, None, 60_000, False, 0)}
 
+    def test_fixed_has_no_longest_hold_but_the_one_that_is_said(self) -> None:
+        said = spec("online", batching={"mode": "fixed"}, tiers=[{"name": "interactive"}, {"name": "batch"}])
+        assert [tier.max_hold_ms for tier in effective(said).tiers] == [1_000, 60_000]
+        said["tiers"][0]["maxHoldMs"] = 0
+        assert [tier.max_hold_ms for tier in effective(said).tiers] == [0, 60_000]
+
     def test_class_is_online_where_not_said(self) -> None:
         said = spec()
         del said["trafficClass"]

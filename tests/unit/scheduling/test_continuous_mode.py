@@ -212,7 +212,8 @@ def test_the_patient_wait_for_company_and_the_impatient_do_not() -> None:
 
 
 def test_fixed_waits_for_all_and_lets_nobody_join() -> None:
-    run = streams(mode="fixed", window_idle=4, window_busy=4, learnt=False)
+    tiers = [tier("interactive", 20_000)]
+    run = streams(mode="fixed", window_idle=4, window_busy=4, tiers=tiers, learnt=False)
     early = [run.submit(output=20) for _ in range(3)]
     run.until(run.now_s + 5.0)
     assert not run.steps
@@ -221,6 +222,14 @@ def test_fixed_waits_for_all_and_lets_nobody_join() -> None:
     late = [run.submit(output=5) for _ in range(4)]
     run.until(math.inf)
     assert min(run.worked(request_id)[0][0] for request_id in late) >= max(run.answer(i).ended_s for i in early)
+
+
+def test_fixed_with_a_longest_hold_of_nothing_starts_at_once() -> None:
+    tiers = [tier("interactive", 5000, max_hold_ms=0)]
+    run = streams(mode="fixed", window_idle=4, window_busy=4, tiers=tiers, learnt=False)
+    alone = run.submit(output=5)
+    run.until(math.inf)
+    assert run.answer(alone).waits.hold_s == 0.0
 
 
 def test_expired_streams_end_at_their_timeout_and_free_their_slot() -> None:

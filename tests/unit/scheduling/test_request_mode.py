@@ -89,6 +89,21 @@ def test_fixed_waits_until_the_window_is_full() -> None:
     assert [len(step.work) for _, step in run.steps] == [4]
 
 
+def test_fixed_with_a_longest_hold_of_nothing_is_plain_greedy_and_refuses_nobody() -> None:
+    run = drive(mode="fixed", window_idle=4, window_busy=4, tiers=[tier("interactive", 50, max_hold_ms=0)])
+    run.submit(*[Request(f"burst-{n}", "interactive", 0.0) for n in range(30)])
+    run.until(math.inf)
+    assert [len(step.work) for _, step in run.steps] == [1, *[4] * 7, 1]
+    assert {run.answer(f"burst-{n}").outcome for n in range(30)} == {Outcome.OK, Outcome.LATE}
+
+
+def test_fixed_waits_no_longer_than_a_hold_that_is_said() -> None:
+    run = drive(mode="fixed", window_idle=4, window_busy=4, tiers=[tier("interactive", 50, max_hold_ms=40)])
+    run.submit(*stream(100, 3, 1.0))
+    run.until(math.inf)
+    assert [(pytest.approx(at_s), len(step.work)) for at_s, step in run.steps] == [(1.04, 3)]
+
+
 def test_static_window_is_exactly_window_busy_and_never_holds() -> None:
     run = drive(window_dynamic=False, window_busy=5)
     run.submit(*stream(10_000, 20))
