@@ -1,7 +1,7 @@
 """Everybody who waits: the tier queues together, who expires when, and which of them make up the next batch."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic
 
 from gpu_worker.scheduling.entries import E, State
@@ -121,7 +121,8 @@ class Backlog(Generic[E]):
 
         Four rules. In general by key, over all tiers. A tier's reserve goes to its due requests first. While a higher
         tier waits, that reserve is all that due requests of lower tiers get: their keys are old, and without this a
-        flood of them would fill every batch. Whoever is late anyhow comes after all who are not."""
+        flood of them would fill every batch. Whoever is late anyhow comes after all of its tier who are not, and before
+        lower tiers, which have the time."""
         batch: list[E] = []
         waiting = [queue for queue in self.queues if queue.n]
         if len(waiting) > 1 and self.priority:
@@ -131,19 +132,28 @@ class Backlog(Generic[E]):
         while waiting and len(batch) < size:
             chosen, until_key = self._next_queue(waiting, finish_s, due_by_s)
             if chosen is None:
-                del waiting[0]
+                highest = waiting.pop(0)
+                if self.priority and not self._take_late([highest], size, fits, batch):
+                    return batch
                 continue
             before = len(batch)
             fitted = chosen.take(size, finish_s, until_key, fits, batch)
             self._count_out(chosen, len(batch) - before)
             if not fitted:
                 return batch
-        while len(batch) < size and (entry := self.late_head()) is not None:
+        self._take_late(self.queues, size, fits, batch)
+        return batch
+
+    def _take_late(
+        self, queues: Sequence[TierQueue[E]], size: int, fits: Callable[[E], bool] | None, batch: list[E]
+    ) -> bool:
+        """Those that stepped aside, by key; False when it was one that does not fit."""
+        while len(batch) < size and (entry := _late_head(queues)) is not None:
             if fits is not None and not fits(entry):
-                return batch
+                return False
             self.remove(entry, RUNNING)
             batch.append(entry)
-        return batch
+        return True
 
     def _next_queue(
         self, waiting: list[TierQueue[E]], finish_s: float, due_by_s: float
@@ -179,11 +189,6 @@ class Backlog(Generic[E]):
             self._deadline_s = self._hold_end_s = self.next_expiry_s = math.inf
             self._stale = False
 
-    def late_head(self) -> E | None:
-        """The first in order of those that stepped aside as late."""
-        late = [entry for queue in self.queues if queue.n and (entry := queue.late_head()) is not None]
-        return min(late, key=lambda entry: entry.key, default=None)
-
     def _take_reserve(
         self,
         queue: TierQueue[E],
@@ -205,3 +210,9 @@ class Backlog(Generic[E]):
             self.remove(entry, RUNNING)
             batch.append(entry)
             entry = queue.head(finish_s)
+
+
+def _late_head(queues: Sequence[TierQueue[E]]) -> E | None:
+    """The first in order of those that stepped aside as late."""
+    late = [entry for queue in queues if queue.n and (entry := queue.late_head()) is not None]
+    return min(late, key=lambda entry: entry.key, default=None)

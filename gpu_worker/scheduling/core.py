@@ -57,7 +57,8 @@ class Core(ABC, Generic[E]):
         """Engine time per request at the widest window; 0 while not known."""
         self._roomy = UNKNOWN_QUEUE
         """With fewer waiting no bound is near."""
-        self._overloaded = False
+        self._overloaded = [False] * len(self._plan.tiers)
+        """By tier: it and those above it do not keep up."""
         self._seq = 0
         self._steps = 0
         self._ideal_s = self._spent_s = 0.0
@@ -96,6 +97,7 @@ class Core(ABC, Generic[E]):
             entry.tier = self._tiers.get(entry.tier.name, plan.default)
         waiting = sorted(self._backlog, key=lambda entry: entry.seq)
         self._backlog = Backlog[E](plan)
+        self._overloaded = [False] * len(plan.tiers)
         for entry in reversed(waiting):
             self._backlog.put_back(entry)
         self._settle(now_s)
@@ -195,20 +197,29 @@ class Core(ABC, Generic[E]):
         """Takes the engine time per request at the widest window."""
         self._service_s = service_s
         plan = self._plan
-        self._roomy = int(min(plan.sla_s / 2.0, plan.shortest_deadline_s) / service_s)
+        self._roomy = int(plan.shortest_deadline_s / 2.0 / service_s)
 
     def _judge_load(self, now_s: float) -> None:
-        """Overloaded: the backlog takes longer than the SLA, or half of it while more comes than can be served."""
-        backlog_s = self._backlog.n * self._service_s
-        sla_s = self._plan.sla_s
-        if backlog_s > sla_s:
-            self._overloaded = True
-        elif backlog_s > sla_s / 2.0 or self._overloaded:
-            self._overloaded = self._arrivals.rate_over_s(sla_s, now_s) * self._service_s > 1.0
+        """A tier is overloaded when what waits at its level and above takes longer than its deadline, or half of that
+        while more comes than can be served. What waits below it is no reason to refuse it anything."""
+        backlog, overloaded = self._backlog, self._overloaded
+        if backlog.n <= self._roomy and True not in overloaded:
+            return
+        service_s, ahead_s = self._service_s, 0.0
+        if not self._plan.priority:
+            ahead_s = backlog.n * service_s
+            service_s = 0.0
+        for queue in backlog.queues:
+            ahead_s += queue.n * service_s
+            index, deadline_s = queue.plan.index, queue.plan.deadline_s
+            if ahead_s > deadline_s:
+                overloaded[index] = True
+            elif ahead_s > deadline_s / 2.0 or overloaded[index]:
+                overloaded[index] = self._arrivals.rate_over_s(deadline_s, now_s) * self._service_s > 1.0
 
     def _limit_s(self, entry: E) -> float:
         """The end of a request's usefulness: its timeout; its SLA while the instance does not keep up."""
-        return entry.deadline_s if self._overloaded else entry.hard_s
+        return entry.deadline_s if self._overloaded[entry.tier.index] else entry.hard_s
 
     def _may_refuse(self, alone_s: float, now_s: float) -> bool:
         """Whether the estimate that somebody cannot be served in time is enough to refuse.
@@ -232,10 +243,10 @@ class Core(ABC, Generic[E]):
         return wake_s if wake_s < math.inf else None
 
     def _shed_late(self, now_s: float, answers: list[Answer]) -> None:
-        """While the instance does not keep up, who is late anyhow costs no engine time any more."""
-        backlog = self._backlog
-        while self._overloaded and (late := backlog.late_head()) is not None:
-            answers.append(self._drop(late, Outcome.SHED, now_s))
+        """While its tier does not keep up, who is late anyhow costs no engine time any more."""
+        for queue in self._backlog.queues:
+            while self._overloaded[queue.plan.index] and queue.n and (late := queue.late_head()) is not None:
+                answers.append(self._drop(late, Outcome.SHED, now_s))
 
     def _drop(self, entry: E, outcome: Outcome, now_s: float) -> Answer:
         """Ends a request wherever it is."""

@@ -116,7 +116,7 @@ class IterationScheduler(Core[StreamEntry]):
             typical_s = cost.beta * lengths.mean_prompt + lengths.remaining(0, 0.5) * step_s
             longest_s = cost.beta * lengths.mean_prompt + lengths.longest * step_s + self._plan.margin_s
             # while all that come cannot be served, those with the time that even a long one takes are
-            finish_s = now_s + (longest_s if self._overloaded else typical_s)
+            finish_s = now_s + (longest_s if self._overloaded[0] else typical_s)
             due_by_s = finish_s + 2.0 * typical_s + self._plan.margin_s
             may_refuse = self._may_refuse(cost.at(self._lengths.mean_prompt, 1, 0), now_s)
         if may_refuse:

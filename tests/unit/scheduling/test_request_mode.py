@@ -1,6 +1,7 @@
 """What request mode promises: who starts when, who is answered how, and where the time went."""
 
 import math
+import random
 
 import pytest
 
@@ -225,3 +226,23 @@ def test_an_engine_too_slow_for_its_sla_is_kept_at_work_and_not_idle() -> None:
     run.until(math.inf)
     assert len(run.steps) >= 5
     assert len(run.answers) == 200
+
+
+@pytest.mark.parametrize("low_per_s", [60, 400])
+def test_a_flood_below_on_a_noisy_engine_is_no_reason_to_refuse_the_tier_above(low_per_s: int) -> None:
+    noise = random.Random(0)
+
+    def noisy(size: int) -> float:
+        return seconds(size) * 4 * (3.0 if noise.random() < 0.05 else 1.0)
+
+    scheduler = create(settings(tiers=[tier("high", 130), tier("low", 8000, reserve_percent=10)]), 0.0)
+    taught(scheduler, noisy)
+    run = Drive(scheduler, noisy)
+    high, low = stream(20, 600, tier="high"), stream(low_per_s, 30 * low_per_s, tier="low")
+    run.submit(*sorted(high + low, key=lambda request: request.arrival_s))
+    run.until(40.0)
+    answers = [answer for answer in run.answers if answer.request.tier == "high"]
+    assert len(answers) == 600
+    refused = [answer for answer in answers if answer.outcome in (Outcome.SHED, Outcome.EXPIRED)]
+    assert len(refused) <= 6
+    assert sum(answer.outcome is Outcome.OK for answer in answers) >= 0.8 * 600
