@@ -12,9 +12,11 @@ from gpu_worker.config import Identity
 from gpu_worker.metrics.histogram import Histogram
 from gpu_worker.metrics.meter import Judged, Meter, Objective, TierTimes
 from gpu_worker.scheduling.interface import Outcome, SchedulerState
+from tailkeeper.api.settings import Settings
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _INSTANCE = ("policy_namespace", "policy", "model_instance")
+_SETTINGS = ("traffic_class", "mode", "default_tier")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,27 @@ class Exposition(Collector):
         yield self._gauge("load_progress", "Share of loading and warming up that is done.", snapshot.load_progress)
         if meter.settings is not None:
             yield self._gauge("window_ceiling", "Lever: the most that the window may be.", meter.settings.ceiling)
+            yield from self._wanted(meter.settings)
+
+    def _wanted(self, settings: Settings) -> Iterator[Metric]:
+        """What the settings ask for, so that alerts and dashboards need no copy of a policy's numbers."""
+        info = GaugeMetricFamily(
+            "tailkeeper_settings_info", "What is in force, as labels.", labels=[*_INSTANCE, *_SETTINGS]
+        )
+        info.add_metric([*self._labels, settings.traffic_class.value, settings.mode.value, settings.default_tier], 1)
+        sla = GaugeMetricFamily(
+            "tailkeeper_sla_seconds", "SLA of the tier: its deadline, the p99 wanted.", labels=[*_INSTANCE, "tier"]
+        )
+        for tier in settings.tiers:
+            sla.add_metric([*self._labels, tier.name], tier.deadline_ms / 1000)
+        yield from (info, sla)
+        for name, what, value in (
+            ("timeout_target", "Share of the requests that may time out.", settings.timeout_target_per_mille / 1000),
+            ("efficiency_target", "Least efficiency wanted.", settings.min_efficiency_percent / 100),
+            ("window_idle", "Bound of the spec: window when idle, and the most.", settings.window_idle),
+            ("window_busy", "Bound of the spec: preferred window when busy.", settings.window_busy),
+        ):
+            yield self._gauge(name, what, value)
 
     def _now(self, state: SchedulerState) -> Iterator[Metric]:
         yield self._gauge("window", "Requests that a batch may hold now.", state.window)

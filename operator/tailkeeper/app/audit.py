@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable
 
+from tailkeeper.api.enums import ConditionStatus
 from tailkeeper.app.metrics import Metrics
 from tailkeeper.control.decision import Step
 from tailkeeper.control.explain import moves_text
@@ -13,7 +14,9 @@ from tailkeeper.control.record import Tick
 from tailkeeper.control.samples import InstanceKey
 from tailkeeper.reconcile.announce import NORMAL, SAME_AGAIN_S, Announcement
 from tailkeeper.reconcile.moves import Answer, Fate
+from tailkeeper.reconcile.status import Verdict
 from tailkeeper.reconcile.store import Key
+from tailkeeper.reconcile.tuned import Tuned
 
 logger = logging.getLogger("tailkeeper.tuner")
 
@@ -28,6 +31,15 @@ class Audit:
         """What was moved last in the breach that lasts."""
         self._recommended: dict[InstanceKey, dict[str, float]] = {}
         """What was recommended, and when it was said."""
+
+    def found(self, tuned: Tuned, metrics: Verdict | None) -> None:
+        """An instance as it was found; `metrics`: whether its counters can be read."""
+        self._metrics.settings_generation.labels(*tuned.key).set(tuned.settings.generation)
+        self._metrics.ready_workers.labels(*tuned.key).set(len(tuned.pods))
+        if metrics is None or metrics.status is ConditionStatus.UNKNOWN:
+            self._metrics.metrics_available.remove(*tuned.key)
+        else:
+            self._metrics.metrics_available.labels(*tuned.key).set(metrics.status is ConditionStatus.TRUE)
 
     async def looked(self, key: InstanceKey, tick: Tick, missing: int, now_s: float) -> None:
         """One look and its decision. `missing`: workers that there are too few of."""
@@ -63,7 +75,14 @@ class Audit:
         """The instance is gone."""
         self._actions.pop(key, None)
         self._recommended.pop(key, None)
-        for gauge in (self._metrics.capacity_short, self._metrics.replicas_needed):
+        metrics = self._metrics
+        for gauge in (
+            metrics.capacity_short,
+            metrics.replicas_needed,
+            metrics.settings_generation,
+            metrics.ready_workers,
+            metrics.metrics_available,
+        ):
             gauge.remove(*key)
 
     async def _recommend(self, key: InstanceKey, step: Step, numbers: str, now_s: float) -> None:

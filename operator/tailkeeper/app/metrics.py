@@ -98,6 +98,25 @@ class Metrics:
             who,
             registry=self.registry,
         )
+        self.settings_generation = Gauge(
+            "tailkeeper_operator_settings_generation",
+            "Newest settings generation that was written; the workers say in tailkeeper_settings_generation what they "
+            "apply.",
+            who,
+            registry=self.registry,
+        )
+        self.ready_workers = Gauge(
+            "tailkeeper_operator_ready_workers",
+            "Ready worker pods by the API server; their metrics should be there as well.",
+            who,
+            registry=self.registry,
+        )
+        self.metrics_available = Gauge(
+            "tailkeeper_operator_metrics_available",
+            "Whether the operator reads the workers' counters: 1, or 0 and nothing is moved. Absent while not known.",
+            who,
+            registry=self.registry,
+        )
         self.replicas_needed = Gauge(
             "tailkeeper_replicas_needed",
             "Workers that would serve what arrives now at 85 % of their capacity, bursts included; for autoscalers.",

@@ -154,6 +154,7 @@ class TunerLoop:
         if tick.decision.ended is not None:
             self._ended[tuned.key] = tick.decision.ended
             self._ports.wake(Key(tuned.key.namespace, tuned.key.policy))
+        self._audit.found(tuned, self._conditions.metrics_of(tuned.key))
         await self._audit.looked(tuned.key, tick, self._conditions.missing_workers(tuned.key), now_s)
         if tick.decision.step is not None:
             instance.writing = asyncio.create_task(self._write(instance, tuned, tick, tick.decision.step))

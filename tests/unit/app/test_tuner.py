@@ -118,6 +118,20 @@ async def test_what_cannot_be_read_moves_nothing_and_says_what_to_do() -> None:
     assert condition(stage, ConditionType.METRICS_AVAILABLE) == (ConditionStatus.TRUE, "Read")
 
 
+async def test_what_alerts_compare_the_workers_with_is_a_metric_of_the_operator() -> None:
+    stage = Stage()
+    who = '{model_instance="small",policy="chat",policy_namespace="team"}'
+    await stage.run(70)
+    plant_ceiling(stage, 2)
+    await stage.run(5)
+    assert stage.metric(f"tailkeeper_operator_settings_generation{who} 2.0")
+    assert stage.metric(f"tailkeeper_operator_ready_workers{who} 1.0")
+    assert stage.metric(f"tailkeeper_operator_metrics_available{who} 1.0")
+    stage.reading = DOWN
+    await stage.run(30)
+    assert stage.metric(f"tailkeeper_operator_metrics_available{who} 0.0")
+
+
 async def test_a_read_that_fails_once_is_no_condition() -> None:
     stage = Stage()
     await stage.run(70)

@@ -183,9 +183,21 @@ def test_the_names_are_api(meter: Meter) -> None:
             *("engine_busy_seconds_total", "engine_work_total", "preemptions_total", "settings_refused_total"),
             *("window", "window_cap", "window_ceiling", "latency_model", "arrival_rate", "arrival_cv", "queue_length"),
             *("batch_size", "efficiency", "settings_generation", "running", "ready", "load_progress"),
+            *("settings_info", "sla_seconds", "timeout_target", "efficiency_target", "window_idle", "window_busy"),
             *(f"{histogram}_{part}" for histogram in histograms for part in ("bucket", "count", "sum")),
         )
     }
+
+
+def test_what_alerts_compare_with_is_a_metric_and_follows_the_settings(meter: Meter) -> None:
+    assert [value(meter, "tailkeeper_sla_seconds", tier=tier) for tier in TIERS] == [1, 5, 60]
+    assert value(meter, "tailkeeper_timeout_target") == 0.005
+    assert value(meter, "tailkeeper_efficiency_target") == 0.7
+    info = {"traffic_class": "online", "mode": "request", "default_tier": "interactive"}
+    assert value(meter, "tailkeeper_settings_info", **info) == 1
+    meter.apply(settings(2, sla_ms=300, min_efficiency_percent=90))
+    assert value(meter, "tailkeeper_sla_seconds", tier="interactive") == 0.3
+    assert value(meter, "tailkeeper_efficiency_target") == 0.9
 
 
 def test_labels_do_not_collide_with_those_of_a_scrape(meter: Meter) -> None:
