@@ -102,6 +102,13 @@ EVERYTHING: Values = {
     "priorityClassName": "system-cluster-critical",
     "service": {"annotations": {"prometheus.io/scrape": "true"}},
     "podMonitor": {"enabled": True, "labels": {"release": "monitoring"}, "interval": "5s"},
+    "prometheusRule": {
+        "enabled": True,
+        "labels": {"release": "monitoring"},
+        "alertLabels": {"team": "serving"},
+        "runbooksUrl": "https://docs.example.com/runbooks/",
+        "disabled": ["TailkeeperEfficiencyLow"],
+    },
     "podDisruptionBudget": {"enabled": True, "maxUnavailable": "50%"},
     "networkPolicy": {
         "enabled": True,
@@ -121,7 +128,7 @@ VALUE_SETS: dict[str, Values] = {
     "a platform that chooses the user": {"podSecurityContext": {"runAsUser": None, "runAsGroup": None}},
     "one namespace": {"watchNamespaces": ["team-a"], "crds": {"keep": False}},
     "network policy for anybody": {"networkPolicy": {"enabled": True}, "podDisruptionBudget": {"enabled": True}},
-    "scraped in all namespaces": {"podMonitor": {"enabled": True}},
+    "scraped in all namespaces": {"podMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
     "as a subchart": {"global": {"anything": 1}, "enabled": True, "nameOverride": "latency", "resources": {}},
 }
 """Value sets that every object of must be right under, by what they are for."""

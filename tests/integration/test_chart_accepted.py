@@ -22,16 +22,17 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 
 @pytest.fixture(scope="module")
-def pod_monitors(apiserver: ControlPlane) -> None:
-    """The definition of PodMonitor, from the Prometheus Operator's own module."""
+def prometheus_operator(apiserver: ControlPlane) -> None:
+    """The definitions of PodMonitor and PrometheusRule, from the Prometheus Operator's own module."""
     download = ("go", "mod", "download", "-json", f"github.com/prometheus-operator/prometheus-operator@{OPERATOR}")
     module = json.loads(subprocess.run(download, check=True, capture_output=True, text=True, cwd="/").stdout)["Dir"]
     folder = Path(module) / "example" / "prometheus-operator-crd"
-    install_definitions(apiserver, folder / "monitoring.coreos.com_podmonitors.yaml")
+    for kind in ("podmonitors", "prometheusrules"):
+        install_definitions(apiserver, folder / f"monitoring.coreos.com_{kind}.yaml")
 
 
 @pytest.fixture(scope="module")
-def platform(apiserver: ControlPlane, pod_monitors: None) -> Iterator[str]:
+def platform(apiserver: ControlPlane, prometheus_operator: None) -> Iterator[str]:
     """A namespace where only restricted pods may run, and the ones that value sets watch."""
     namespaces = ("platform", "team-a", "team-b")
     with apiserver.client() as client:
