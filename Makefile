@@ -41,7 +41,7 @@ cluster-up: setup ## A real one-node Kubernetes with Prometheus and this tree's 
 	hack/local-cluster/up
 
 .PHONY: demo
-demo: cluster-up ## From nothing to a served embedding and a live change of settings; leaves it up to look at
+demo: cluster-up ## The whole loop: serve, five ways to batch, a bad setting that mends itself; leaves it up to look at
 	KUBECONFIG=$(CACHE)/cluster/admin.kubeconfig PATH=$(CACHE)/bin:$$PATH hack/demo
 
 .PHONY: cluster-down
@@ -75,8 +75,12 @@ test-e2e: setup ## On the local cluster, which it starts and stops unless one is
 	hack/with-cluster $(RUN) pytest -q tests/e2e
 
 .PHONY: bench-ground
-bench-ground: setup ## Figures of the ground: live settings, rolling update, 200 policies (about 25 minutes)
-	hack/with-cluster hack/bench-ground
+bench-ground: setup ## Figures of the ground: live settings, rolling update, rest, 200 policies (about 40 minutes)
+	hack/with-cluster hack/with-operator hack/bench-ground
+
+.PHONY: bench-first-light
+bench-first-light: setup ## The whole loop measured: five ways to batch, recovery from a bad ceiling, no Prometheus (about 50 minutes)
+	hack/with-cluster hack/with-operator $(RUN) python -m benchmarks.first_light
 
 .PHONY: bench-scheduling
 bench-scheduling: setup ## Figures of the scheduling core, simulated (about 5 minutes; CHAT=… CODE=… add the recorded loads)

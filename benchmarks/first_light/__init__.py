@@ -1,0 +1,1 @@
+"""First light: one instance, one load, five ways to batch; then a bad setting planted, with the tuner off and on."""
