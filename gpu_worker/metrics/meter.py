@@ -157,15 +157,16 @@ class Meter:
         tier = self._tier(answer.request)
         times = self.tiers[tier]
         outcome, waits = answer.outcome, answer.waits
+        missed = outcome in LATE and _promised(answer.request, times.sla_s)
         # A caller that went away after its SLA had passed was let down like the others.
-        late = outcome in LATE or (outcome is Outcome.CANCELLED and waits.total_s > times.sla_s)
+        late = missed or ((outcome in LATE or outcome is Outcome.CANCELLED) and waits.total_s > times.sla_s)
         judged = self._judged(generation, tier)
         judged.requests[outcome] += 1
         judged.count(int(answer.ended_s), late)
         if late:
             judged.late[Objective.LATENCY] += 1
             _add(judged.late_wait_s, waits)
-        if outcome in TIMED_OUT:
+        if late and outcome in TIMED_OUT:
             judged.late[Objective.TIMEOUT] += 1
         _add(times.wait_s, waits)
         if outcome in (Outcome.OK, Outcome.LATE):
@@ -218,6 +219,12 @@ class Meter:
         assert self.settings is not None
         settings = self.settings.tier(tier)
         return (settings.timeout_ms or settings.deadline_ms) / 1000
+
+
+def _promised(request: Request, sla_s: float) -> bool:
+    """Whether the settings are to blame when this one is late. Windows are chosen so that two batches fit into the SLA:
+    a caller's own deadline under half of it is more than any setting promises, and no reason to move one."""
+    return request.deadline_s is None or request.deadline_s - request.arrival_s >= sla_s / 2
 
 
 def _slas_s(sla_ms: int | None, otherwise_s: float) -> float:

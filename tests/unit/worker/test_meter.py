@@ -86,6 +86,17 @@ def test_a_caller_that_left_after_its_sla_had_passed_was_let_down(meter: Meter) 
     assert value(meter, "tailkeeper_late_total", tier="interactive", objective="latency") == 1
 
 
+@pytest.mark.parametrize(("own_ms", "waited_ms", "late"), [(1, 1, 0), (1, 1500, 1), (499, 300, 0), (500, 500, 1)])
+def test_a_callers_own_deadline_that_no_setting_promises_is_no_miss_of_the_tier(
+    meter: Meter, own_ms: int, waited_ms: int, late: int
+) -> None:
+    request = Request("1", "interactive", 0.0, deadline_s=own_ms / 1000)
+    meter.ended(Answer(request, Outcome.EXPIRED, Waits(busy_s=waited_ms / 1000), 5.0), 1)
+    for objective in ("latency", "timeout"):
+        assert value(meter, "tailkeeper_late_total", tier="interactive", objective=objective, generation="1") == late
+    assert value(meter, "tailkeeper_requests_total", tier="interactive", outcome="expired", generation="1") == 1
+
+
 def test_waits_are_counted_by_cause_and_those_of_late_requests_apart(meter: Meter) -> None:
     meter.ended(answer(Outcome.OK, Waits(0.1, 0.2, 0.3, 0.4)), 1)
     meter.ended(answer(Outcome.LATE, Waits(1, 2, 3, 4)), 1)
