@@ -62,6 +62,9 @@ def pick(objects: list[Object], kind: str, name: str | None = None) -> Object:
 EVERYTHING: Values = {
     "commonLabels": {"team": "serving"},
     "watchNamespaces": ["team-a", "team-b"],
+    "guardRails": {
+        "allow": {"hostPaths": ["/mnt/models"], "capabilities": ["IPC_LOCK"], "serviceAccounts": ["builder", "reader"]}
+    },
     "serviceAccount": {"annotations": {"example.com/role": "reader"}},
     "image": {"repository": "registry.example.com:5000/tailkeeper/operator", "digest": f"sha256:{'a' * 64}"},
     "imagePullSecrets": [{"name": "pull"}],
@@ -122,6 +125,7 @@ VALUE_SETS: dict[str, Values] = {
     "everything": EVERYTHING,
     "nothing of its own": {
         "crds": {"enabled": False},
+        "guardRails": {"enabled": False},
         "rbac": {"create": False, "aggregate": False},
         "serviceAccount": {"create": False, "name": "somebody"},
     },
@@ -129,6 +133,16 @@ VALUE_SETS: dict[str, Values] = {
     "one namespace": {"watchNamespaces": ["team-a"], "crds": {"keep": False}},
     "network policy for anybody": {"networkPolicy": {"enabled": True}, "podDisruptionBudget": {"enabled": True}},
     "scraped in all namespaces": {"podMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
+    "a platform that trusts everybody": {
+        "guardRails": {
+            "allow": {
+                **dict.fromkeys(("hostNetwork", "hostPID", "hostIPC", "privileged"), True),
+                "hostPaths": ["/"],
+                "capabilities": ["ALL"],
+                "serviceAccounts": ["*"],
+            }
+        }
+    },
     "as a subchart": {"global": {"anything": 1}, "enabled": True, "nameOverride": "latency", "resources": {}},
 }
 """Value sets that every object of must be right under, by what they are for."""

@@ -21,7 +21,10 @@ POLICY: Object = {
     "metadata": {"name": "search"},
     "spec": {"instances": [{"name": "minilm", "model": {"name": "minilm", "engine": "encoder", "path": "/models/m"}}]},
 }
-KINDS = "clusterrole,clusterrolebinding,role,rolebinding,deployment,service,serviceaccount,configmap,secret,pdb,netpol"
+KINDS = (
+    "clusterrole,clusterrolebinding,role,rolebinding,deployment,service,serviceaccount,configmap,secret,pdb,netpol,"
+    "validatingadmissionpolicies,validatingadmissionpolicybindings"
+)
 
 
 @pytest.fixture(scope="module")

@@ -63,6 +63,7 @@ def test_the_service_finds_the_operator_and_nothing_else(helm: Helm, values: Val
 @sets
 def test_objects_are_in_the_releases_namespace_or_in_a_watched_one(helm: Helm, values: Values) -> None:
     cluster_wide = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
+    cluster_wide |= {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
     for thing in helm.render(values, namespace="platform"):
         namespace = thing["metadata"].get("namespace")
         if thing["kind"] in cluster_wide:
@@ -277,6 +278,9 @@ REFUSED: dict[str, tuple[Values, str]] = {
         {"podDisruptionBudget": {"maxUnavailable": -1}},
         "/podDisruptionBudget/maxUnavailable",
     ),
+    "a folder that is none": ({"guardRails": {"allow": {"hostPaths": ["mnt/"]}}}, "/guardRails/allow/hostPaths/0"),
+    "a guard that is none": ({"guardRails": {"allow": {"hostPath": True}}}, "hostPath"),
+    "an alert that is none": ({"prometheusRule": {"disabled": ["Nothing"]}}, "/prometheusRule/disabled/0"),
     "a full name over 53 characters": ({"fullnameOverride": "n" * 54}, "/fullnameOverride"),
 }
 
