@@ -8,6 +8,7 @@ from typing import Generic
 
 from gpu_worker.scheduling.backlog import Backlog
 from gpu_worker.scheduling.entries import E, EngineClock, Entry, State
+from gpu_worker.scheduling.hold import Company
 from gpu_worker.scheduling.interface import (
     Answer,
     Decision,
@@ -52,6 +53,7 @@ class Core(ABC, Generic[E]):
         """When the first of them times out."""
         self._clock = EngineClock(now_s)
         self._arrivals = ArrivalModel(GAP_CLIP_SLAS * self._plan.sla_s, self._plan.sla_s)
+        self._company = Company()
         self._window = WindowState(self._plan.busy, self._plan.busy)
         self._service_s = 0.0
         """Engine time per request at the widest window; 0 while not known."""
@@ -117,6 +119,7 @@ class Core(ABC, Generic[E]):
         entry = self._entry(request, tier)
         backlog = self._backlog
         self._arrivals.arrive(now_s)
+        self._company.met(backlog.n + len(self._running))
         self._clock.enter(entry)
         if entry.hard_s <= now_s:
             return (self._end(entry, Outcome.EXPIRED, now_s),)

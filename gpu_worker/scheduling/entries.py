@@ -50,6 +50,7 @@ class Entry:
         "deadline_s",
         "exec_s",
         "hard_s",
+        "held",
         "hold_s",
         "id",
         "key",
@@ -100,6 +101,8 @@ class Entry:
         """Takes part in the step under way; one that holds a slot may be left out of it."""
         self.reserved = False
         """Got in by its tier's reserve."""
+        self.held = False
+        """Holds a slot while the engine is kept waiting for company."""
         self.slot_s = self.exec_s = 0.0
 
     def start(self, now_s: float) -> None:
@@ -109,13 +112,22 @@ class Entry:
 
     def work(self, working: bool, now_s: float) -> None:
         """Takes part in the step that starts now, or is left out of it."""
-        if working is not self.working:
+        if working is not self.working or self.held:
             self.settle(now_s)
-            self.working = working
+            self.working, self.held = working, False
+
+    def hold(self, now_s: float) -> None:
+        """Waits with the whole engine from now on."""
+        if not self.held:
+            self.settle(now_s)
+            self.held = True
 
     def settle(self, now_s: float) -> None:
-        """Books the time since the last change: `exec` while it worked, `slot` while steps left without it."""
-        if self.working:
+        """Books the time since the last change: `exec` while it worked, `slot` while steps left without it, `hold`
+        while the engine was kept idle."""
+        if self.held:
+            self.hold_s += now_s - self.since_s
+        elif self.working:
             self.exec_s += now_s - self.since_s
         else:
             self.slot_s += now_s - self.since_s

@@ -6,12 +6,12 @@ them work in an iteration, and how much prompt is prefilled beside them, follows
 import math
 from bisect import insort
 
+from gpu_worker.scheduling import pause
 from gpu_worker.scheduling.core import TIMER_S, Core
 from gpu_worker.scheduling.entries import State, StreamEntry
 from gpu_worker.scheduling.interface import Answer, Decision, Outcome, Request, Step, StepReport, Waits, Work
 from gpu_worker.scheduling.pace import Bounds, Share, compose, order
 from gpu_worker.scheduling.plan import EngineLimits, TierPlan, prior_cost
-from gpu_worker.scheduling.queues import TierQueue
 from gpu_worker.scheduling.window import Pressing, settle_iterations
 from tailkeeper.api.enums import Mode
 from tailkeeper.api.settings import Settings
@@ -29,8 +29,6 @@ USUAL_STEP = 0.002
 """By which the estimate of the median iteration moves up or down with each."""
 RATE_DEADLINES = 2.0
 """A tier's rate remembers this many deadlines: over less, a few requests that take long would move the window."""
-KAPPA = 5.0
-"""κ, as in request mode: a second of engine time saved is worth κ seconds of requests' waiting."""
 
 
 class IterationScheduler(Core[StreamEntry]):
@@ -64,12 +62,16 @@ class IterationScheduler(Core[StreamEntry]):
             self._running = [entry for entry in self._running if entry.state is RUNNING]
         self._judge_load(now_s)
         slots = self._settle(now_s)
-        if not self._running:
-            if not self._backlog.n:
-                return Decision(None, tuple(answers))
-            start_at_s = self._start_at_s(slots, now_s)
-            if start_at_s > now_s + TIMER_S:
-                return Decision(None, tuple(answers), min(start_at_s, self._backlog.next_expiry_s))
+        if not self._running and not self._backlog.n:
+            return Decision(None, tuple(answers))
+        start_at_s = self._start_at_s(slots, now_s)
+        if start_at_s > now_s + TIMER_S:
+            self._company.hold(self._backlog.n + len(self._running), now_s)
+            for entry in self._running:
+                if entry.started:
+                    entry.hold(now_s)
+            return Decision(None, tuple(answers), min(start_at_s, self._wake_at_s() or math.inf))
+        self._company.start(self._backlog.n + len(self._running), self._arrivals.mean_gap_s, now_s)
         preempted: list[StreamEntry] = []
         if not self._running or self._plan.mode is Mode.CONTINUOUS:
             self._admit(slots, now_s, answers)
@@ -78,33 +80,24 @@ class IterationScheduler(Core[StreamEntry]):
         return Decision(step, tuple(answers), self._wake_at_s())
 
     def _start_at_s(self, slots: int, now_s: float) -> float:
-        """When an idle engine starts: at once for who is pressing, later for the patient, who want company.
-
-        A sequence that decodes alone pays α for every token. Waiting for company saves about α/T(1) seconds of engine
-        time a second; it is worth that while Σ w < κ·α/T(1), somebody is likely to come, and all can end in time."""
-        plan, backlog = self._plan, self._backlog
+        """When the engine goes on."""
+        plan, running, cost = self._plan, self._running, self._latency.cost
         if plan.mode is Mode.FIXED:
-            return backlog.hold_end_s() if backlog.n < slots else now_s
-        cost = self._latency.cost
-        if not plan.dynamic or cost is None or backlog.n >= self._fill(slots):
+            return self._backlog.hold_end_s() if not running and self._backlog.n < slots else now_s
+        if not plan.dynamic or cost is None or (running and plan.mode is not Mode.CONTINUOUS):
             return now_s
-        if backlog.weight >= KAPPA * cost.alpha / (cost.alpha + cost.gamma):
+        count = self._backlog.n + len(running)
+        if count >= self._fill(slots) or self._company.never_comes(count):
             return now_s
-        must_s = min(self._latest_start_s(queue, cost) for queue in backlog.queues if queue.n)
-        if must_s <= now_s:
-            return must_s
-        arrivals = self._arrivals
-        worth_s = KAPPA * cost.alpha * self._lengths.mean_output / backlog.weight
-        lonely_s = arrivals.last_s + arrivals.silence_until_s(worth_s, max(0.0, now_s - arrivals.last_s))
-        return min(must_s, lonely_s, arrivals.quiet_at_s(1.0 / worth_s))
-
-    def _latest_start_s(self, queue: TierQueue[StreamEntry], cost: Cost) -> float:
-        oldest, head = queue.oldest(), queue.head()
-        if oldest is None or head is None:
-            return -math.inf
-        alone_s = cost.beta * head.target + self._remaining(head) * cost.at(0, self._window.window, 0)
-        hold_end_s = oldest.arrival_s + queue.plan.max_hold_s
-        return min(hold_end_s, head.deadline_s - self._plan.margin_s - alone_s)
+        return pause.until_s(
+            pause.Paused(self._backlog, running, self._remaining, self._clock.rest_s(now_s)),
+            plan,
+            self._arrivals,
+            cost,
+            self._lengths,
+            slots,
+            now_s,
+        )
 
     def _admit(self, size: int, now_s: float, answers: list[Answer]) -> None:
         """Free places go to the first in order, as far as their memory reaches."""
@@ -224,6 +217,7 @@ class IterationScheduler(Core[StreamEntry]):
             margin_s=plan.margin_s,
             usual_s=self._usual_s,
             inter_token_s=inter_token_s,
+            whole_s=cost.beta * self._lengths.mean_prompt if plan.inter_token_sla_s is None else 0.0,
             prefill_share=1.2 * rate_per_s * cost.beta * self._lengths_of(tier).mean_prompt,
             tokens=math.inf if plan.token_budget is None else plan.token_budget,
         )
@@ -254,12 +248,10 @@ class IterationScheduler(Core[StreamEntry]):
 
     def _settle(self, now_s: float) -> int:
         cost, lengths = self._latency.cost, self._lengths
-        if cost is not None and lengths.seen:
+        if cost is not None and lengths.seen and self._plan.mode is not Mode.FIXED:
             self._serves_in(cost.per_request(self._window.cap, lengths.mean_prompt, lengths.mean_output))
         pressing = self._pressing(now_s) if lengths.seen else None
-        return settle_iterations(
-            self._window, self._plan, cost, pressing, self._arrivals.dispersion, self._limits.max_batch
-        )
+        return settle_iterations(self._window, self._plan, cost, pressing, self._limits.max_batch)
 
     def _pressing(self, now_s: float) -> Pressing | None:
         """The highest tier that runs or waits."""
@@ -279,6 +271,7 @@ class IterationScheduler(Core[StreamEntry]):
             lengths.mean_output,
             lengths.longest,
             self._backlog.queues[highest].n,
+            lengths.remaining(0, 0.9),
         )
 
     def submit(self, request: Request, now_s: float) -> tuple[Answer, ...]:

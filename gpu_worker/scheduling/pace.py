@@ -15,7 +15,7 @@ LEAST_CHUNK = 16
 """Tokens of prompt that always get their turn."""
 LONE_CHUNK = 10.0
 """With nobody decoding a chunk takes at most this multiple of α: a newcomer waits no longer, α costs a tenth."""
-LONGEST_GAP = 1.5
+LONGEST_GAP = 1.8
 """With prefill an iteration takes at most this multiple of the median one, or of what it takes without: a long prompt
 must not stop the streams. Unless prompts come faster than that, or would not be prefilled in time:"""
 HURRY = 0.5
@@ -38,6 +38,8 @@ class Bounds:
     """The median iteration."""
     inter_token_s: float
     """The longest gap between tokens."""
+    whole_s: float
+    """A usual prompt, taken whole: in chunks it would hold a slot without decoding. 0 where gaps have a bound."""
     prefill_share: float
     """Of the time that prompts of the highest tier need, as they arrive."""
     tokens: float
@@ -138,7 +140,7 @@ def _prefill(
     """One prompt after the other, in order: two half-done prompts help nobody."""
     most_s = LONE_CHUNK * cost.alpha
     if shares:
-        most_s = max(LONGEST_GAP * bounds.usual_s - seconds, (LONGEST_GAP - 1.0) * seconds, hurry_s)
+        most_s = max(LONGEST_GAP * bounds.usual_s - seconds, (LONGEST_GAP - 1.0) * seconds, hurry_s, bounds.whole_s)
         most_s = min(most_s, bounds.inter_token_s - seconds)
     spare = bounds.tokens - len(shares)
     least = LEAST_CHUNK

@@ -58,6 +58,8 @@ class Plan:
     first_token_sla_s: float | None
     inter_token_sla_s: float | None
     margin: float
+    efficiency: float
+    """The least that is wanted, 0 to 1."""
     token_budget: int | None
     tiers: tuple[TierPlan, ...]
     default: TierPlan
@@ -85,6 +87,7 @@ def compile_plan(settings: Settings) -> Plan:
         first_token_sla_s=_seconds(settings.first_token_sla_ms),
         inter_token_sla_s=_seconds(settings.inter_token_sla_ms),
         margin=margin,
+        efficiency=settings.min_efficiency_percent / 100,
         token_budget=settings.token_budget,
         tiers=tiers,
         default=next(tier for tier in tiers if tier.name == settings.default_tier),

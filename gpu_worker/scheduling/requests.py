@@ -36,7 +36,9 @@ class RequestScheduler(Core[Entry]):
         if backlog.n < size:
             start_at_s = self._start_at_s(now_s)
             if start_at_s > now_s + TIMER_S:
+                self._company.hold(backlog.n, now_s)
                 return Decision(None, tuple(answers), min(start_at_s, backlog.next_expiry_s))
+        self._company.start(backlog.n, self._arrivals.mean_gap_s, now_s)
         batch = self._form(size, now_s, answers)
         step = self._start(batch, now_s) if batch else None
         return Decision(step, tuple(answers), self._wake_at_s())
@@ -46,7 +48,7 @@ class RequestScheduler(Core[Entry]):
         plan = self._plan
         if plan.mode is Mode.FIXED:
             return self._backlog.hold_end_s()  # the old way: wait until it is full, whatever it costs
-        if not plan.dynamic:
+        if not plan.dynamic or self._company.never_comes(self._backlog.n):
             return now_s
         return hold.start_at_s(self._backlog, plan, self._arrivals, self._latency.overall, now_s)
 

@@ -75,7 +75,8 @@ def drain(window: int, most: int, queued: int, slack_s: float, line: Line | None
 
 
 CROWDED = 0.25
-"""With more waiting than is served in this share of their deadline throughput comes first."""
+"""With more waiting than is served in this share of their deadline the window opens for throughput, but only so far
+that nine in ten still end in time: a burst taken whole would make all of them late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,8 @@ class Pressing:
     longest: float
     """The 99th percentile of its outputs, tokens: n*, because the SLA is a p99."""
     waiting: int
+    long: float
+    """The 90th percentile of its outputs, tokens."""
 
 
 def settle_iterations(
@@ -96,7 +99,6 @@ def settle_iterations(
     plan: Plan,
     cost: Cost | None,
     pressing: Pressing | None,
-    dispersion: float,
     memory: int | None,
 ) -> int:
     """The same for continuous mode: how many sequences work in an iteration.
@@ -112,14 +114,13 @@ def settle_iterations(
         state.window = min(plan.busy, most)
         return state.window
     prompt, output = pressing.prompt, pressing.output
-    peak = peak_rate(pressing.rate_per_s, dispersion, pressing.deadline_s)
-    stable = keeping_up(peak, cost, prompt, output) or most
+    stable = keeping_up(pressing.rate_per_s, cost, prompt, output) or most
     sla = pace_window(pressing.deadline_s, plan.margin, cost, prompt, output, pressing.longest)
-    rho = peak * cost.per_request(most, prompt, output)
+    rho = pressing.rate_per_s * cost.per_request(most, prompt, output)
     wanted = between(rho, most, min(most, max(plan.busy, stable)))
     wanted = min(wanted, max(sla, stable))
     if pressing.waiting * cost.per_request(wanted, prompt, output) > CROWDED * pressing.deadline_s:
-        wanted = most
+        wanted = max(wanted, pace_window(pressing.deadline_s, plan.margin, cost, prompt, output, pressing.long))
     if abs(wanted - state.window) > STEP * state.window or wanted >= most:
         state.window = max(1, min(most, round(wanted)))
     state.window = min(state.window, most)

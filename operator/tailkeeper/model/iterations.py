@@ -248,6 +248,14 @@ def saturation(cost: Cost, prompt: float, output: float, widest: int) -> int:
     return min(widest, max(1, math.ceil(cost.alpha / (target_s - own) - 1e-9)))
 
 
+def efficient_window(cost: Cost, prompt: float, output: float, widest: int, efficiency: float) -> int:
+    """The smallest window at which work takes at most 1/efficiency of the time that it takes at W_sat."""
+    own = cost.sequence(prompt, output) + cost.beta * prompt / max(output, 1.0)
+    saturated = saturation(cost, prompt, output, widest)
+    target_s = (own + cost.alpha / saturated) / efficiency
+    return min(saturated, max(1, math.ceil(cost.alpha / (target_s - own) - 1e-9)))
+
+
 def keeping_up(rate_per_s: float, cost: Cost, prompt: float, output: float) -> int | None:
     """W_stable = ⌈n̄·α / (1/(1.1·λ) − n̄·γ − β·P)⌉; None when no window keeps up."""
     if rate_per_s <= 0.0:

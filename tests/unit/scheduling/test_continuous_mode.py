@@ -255,3 +255,11 @@ def test_a_speed_learnt_on_a_bad_day_does_not_refuse_for_ever() -> None:
     ids = [slow.submit("interactive", at_s=start_s + 3.0 * n, output=10) for n in range(20)]
     slow.until(math.inf)
     assert [slow.answer(request_id).outcome for request_id in ids[5:]] == [Outcome.OK] * 15
+
+
+def test_fixed_refuses_nobody_whose_caller_is_still_there() -> None:
+    tiers = [tier("interactive", 2000, timeout_ms=1_000_000)]
+    run = streams(mode="fixed", window_idle=4, window_busy=4, tiers=tiers)
+    names = [run.submit(output=20) for _ in range(80)]
+    run.until(math.inf)
+    assert {run.answer(name).outcome for name in names} == {Outcome.OK, Outcome.LATE}
