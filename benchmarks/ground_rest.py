@@ -32,7 +32,7 @@ def requests() -> collections.Counter[str]:
     text = httpx.get(f"http://{pod['status']['podIP']}:8080/metrics", timeout=5).text
     found: collections.Counter[str] = collections.Counter()
     for labels, value in re.findall(r"^tailkeeper_operator_api_requests_total(\{.*\}) (\S+)$", text, re.MULTILINE):
-        name = " ".join(re.findall(rf'{label}="(\w+)"', labels)[0] for label in ("verb", "kind"))
+        name = " ".join(re.findall(rf'{label}="([^"]*)"', labels)[0] for label in ("verb", "kind"))
         found[name] += int(float(value))
     return found
 
@@ -42,6 +42,14 @@ def writes(of: collections.Counter[str]) -> int:
     return sum(count for name, count in of.items() if name.split()[0].lower() not in READS)
 
 
+def reachable(url: str) -> bool:
+    """Whether it answers: right after a pod is ready the node's rules for its Service may not be there yet."""
+    try:
+        return httpx.get(url, timeout=5).is_success
+    except httpx.TransportError:
+        return False
+
+
 async def measure(names: list[str], minutes: float) -> dict[str, object]:
     plan = Plan(
         target=Target(f"{cluster.address(f'{names[0]}-minilm', NAMESPACE)}/v1/embeddings", model="minilm"),
@@ -49,6 +57,8 @@ async def measure(names: list[str], minutes: float) -> dict[str, object]:
         other_limits=Limits(sla_ms=20_000),
         duration_s=SETTLE_S + 60 * minutes + 5,
     )
+    ready = f"{cluster.address(f'{names[0]}-minilm', NAMESPACE)}/v2/health/ready"
+    cluster.wait("the Service reaches its pod", lambda: reachable(ready), 30)
     load = asyncio.create_task(run_load(plan))
     await asyncio.sleep(SETTLE_S)
     before, began_s = await asyncio.to_thread(requests), time.monotonic()
