@@ -112,6 +112,7 @@ EVERYTHING: Values = {
         "runbooksUrl": "https://docs.example.com/runbooks/",
         "disabled": ["TailkeeperEfficiencyLow"],
     },
+    "grafanaDashboard": {"enabled": True, "labels": {"grafana": "main"}, "annotations": {"grafana_folder": "Serving"}},
     "podDisruptionBudget": {"enabled": True, "maxUnavailable": "50%"},
     "networkPolicy": {
         "enabled": True,

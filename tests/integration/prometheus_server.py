@@ -38,7 +38,7 @@ class PrometheusServer:
         scheme = "https" if self.web and "tls_server_config" in self.web else "http"
         return f"{scheme}://127.0.0.1:{self.port}"
 
-    def configure(self, scrapes: Sequence[Scrape]) -> None:
+    def configure(self, scrapes: Sequence[Scrape], rules: Sequence[Path] = ()) -> None:
         jobs = [
             {
                 "job_name": f"job-{number}",
@@ -46,8 +46,9 @@ class PrometheusServer:
             }
             for number, scrape in enumerate(scrapes)
         ]
-        interval = {"scrape_interval": self.interval, "scrape_timeout": self.interval}
-        self._write("prometheus.yml", {"global": interval, "scrape_configs": jobs})
+        interval = dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), self.interval)
+        files = [str(path) for path in rules]
+        self._write("prometheus.yml", {"global": interval, "scrape_configs": jobs, "rule_files": files})
 
     def start(self, probe: httpx.Client | None = None) -> None:
         arguments = [
