@@ -56,10 +56,19 @@ def test_every_alert_is_tested_both_ways(alert: str) -> None:
     assert not all(fired) or counted_out, "never seen silent"
 
 
-@pytest.mark.parametrize("broken", ["0.144", "1 / 3", ">= 5\n", "> 0.5\n", "for: 5m", '{traffic_class="online"}'])
+@pytest.mark.parametrize(
+    "broken", ["0.144", "1 / 3", ">= 5\n", "> 0.5\n", "for: 5m", '{traffic_class="online"}', "<= on"]
+)
 def test_what_the_tests_would_catch(tmp_path: Path, broken: str) -> None:
     """One changed number, look-back or selector of the rules is enough for a failure."""
-    others = {"0.144": "0.6", "1 / 3": "1 / 1", ">= 5\n": ">= 1\n", "> 0.5\n": "> 0.1\n", "for: 5m": "for: 0s"}
+    others = {
+        "0.144": "0.6",
+        "1 / 3": "1 / 1",
+        ">= 5\n": ">= 1\n",
+        "> 0.5\n": "> 0.1\n",
+        "for: 5m": "for: 0s",
+        "<= on": "> on",
+    }
     text = RULES.read_text()
     assert broken in text
     rules = tmp_path / "rules.yaml"

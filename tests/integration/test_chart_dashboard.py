@@ -51,7 +51,7 @@ def rule_queries() -> dict[str, str]:
         f"{rule.get('alert') or rule.get('record')} {number}": part
         for group in yaml.safe_load(RULES.read_text())["groups"]
         for rule in group["rules"]
-        for number, part in enumerate(parts(rule["expr"]))
+        for number, part in enumerate(parts(rule["expr"]) if "alert" in rule else [rule["expr"]])
     }
 
 

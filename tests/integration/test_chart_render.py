@@ -8,6 +8,7 @@ import yaml
 
 from tailkeeper.api.names import PORT_NAME_METRICS
 from tailkeeper.reconcile.worker_pod import labels as worker_labels
+from tests.integration import chart_snapshots
 from tests.integration.helm import CHART, EVERYTHING, VALUE_SETS, Helm, HelmError, Object, Values, pick
 
 CRDS = CHART.parents[1] / "crds"
@@ -36,6 +37,13 @@ def selects(selector: dict[str, str], pod: Object) -> bool:
 @sets
 def test_lint_finds_nothing(helm: Helm, values: Values) -> None:
     assert "0 chart(s) failed" in helm("lint", "--strict", CHART, values=values)
+
+
+@pytest.mark.parametrize("name", chart_snapshots.SETS)
+def test_what_is_rendered_is_what_was_written_down(helm: Helm, name: str) -> None:
+    written = chart_snapshots.path_of(name)
+    again = "when the change is meant: python -m tests.integration.chart_snapshots"
+    assert chart_snapshots.snapshot(helm, name) == written.read_text(), again
 
 
 @sets
