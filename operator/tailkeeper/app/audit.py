@@ -3,13 +3,12 @@
 Events of moves that were written come from the reconcile that wrote them; here are those of moves that were not."""
 
 import logging
-import re
 from collections.abc import Awaitable, Callable
 
 from tailkeeper.api.enums import ConditionStatus
 from tailkeeper.app.metrics import Metrics
 from tailkeeper.control.decision import Step
-from tailkeeper.control.explain import moves_text
+from tailkeeper.control.explain import moves_text, with_action
 from tailkeeper.control.record import Tick
 from tailkeeper.control.samples import InstanceKey
 from tailkeeper.reconcile.announce import NORMAL, SAME_AGAIN_S, Announcement
@@ -56,9 +55,7 @@ class Audit:
             self._metrics.outcomes.labels(*key, ended.outcome.value).inc()
         if tick.next_state.reverted_in_s is not None and tick.state.breach_since_s is not None:
             action = self._actions.pop(key, "none")
-            logger.info(
-                "%s: inside the SLA again: %s", key, re.sub(r"action=\S+", f"action={action}", decision.numbers)
-            )
+            logger.info("%s: inside the SLA again: %s", key, with_action(decision.numbers, action))
         if decision.recommended is not None:
             await self._recommend(key, decision.recommended, decision.numbers, now_s)
 

@@ -23,6 +23,7 @@ class _Entry(NamedTuple):
 COMMANDS: Final[dict[str, _Entry]] = {
     "bench": _Entry("tailkeeper.cli.bench:bench", "Send an open-loop load to a URL and measure the tail."),
     "lint": _Entry("tailkeeper.cli.lint:lint", "Check policy files as the API server would, and give advice."),
+    "run": _Entry("tailkeeper.cli.run:run", "Serve a policy's models without a cluster."),
     "simulate": _Entry("tailkeeper.cli.simulate:simulate", "Run a load through a policy on a virtual clock."),
 }
 

@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import yaml
-from pydantic import ValidationError
 
 from tailkeeper.api.names import POLICY_KIND
 from tailkeeper.api.policy import BatchingPolicy
 from tailkeeper.api.resolve import initial_settings, resolve
 from tailkeeper.api.settings import Settings
 from tailkeeper.cli.errors import UserError
+from tailkeeper.reconcile.parsing import Refusal
+from tailkeeper.reconcile.parsing import read_policy as parse
 
 
 def read_policy(path: Path, name: str | None = None) -> BatchingPolicy:
@@ -25,11 +26,9 @@ def read_policy(path: Path, name: str | None = None) -> BatchingPolicy:
     if not found:
         raise UserError(f"{path}: no {POLICY_KIND}{f' {name}' if name else ''} in it")
     try:
-        return BatchingPolicy.model_validate(found[0])
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UserError(f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}") from None
+        return parse(found[0])
+    except Refusal as refusal:
+        raise UserError(f"{path}: {refusal}") from None
 
 
 def instance_settings(policy: BatchingPolicy, instance: str | None = None) -> Settings:

@@ -2,6 +2,7 @@
 
 `tier=interactive avg=820ms p95=1900ms p99=6020ms late=5.4% timeout_rate=5.1% … sla_breached=true action=window→16`"""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from tailkeeper.api.enums import Lever
@@ -42,6 +43,11 @@ def moves_text(moves: Iterable[Move]) -> str:
         name, _, value = str(move).partition("=")
         texts.append(f"{'window' if move.key.lever is Lever.CEILING else name}→{value}")
     return ",".join(texts)
+
+
+def with_action(line: str, action: str) -> str:
+    """The same line with another action: the way back inside the SLA is told with what led there."""
+    return re.sub(r"action=\S+", f"action={action}", line)
 
 
 _RATIOS = {
