@@ -36,6 +36,11 @@ programs: ## API server, etcd, kubelet, Prometheus, Helm … built into the cach
 models: setup ## The model folders that tests, benchmarks and the cluster use (2 minutes from nothing)
 	hack/local-cluster/models
 
+.PHONY: try
+try: setup ## An embedding and a load of ten seconds, without a cluster; nothing but Python is needed
+	hack/local-cluster/models all-minilm-l6-v2
+	hack/try
+
 .PHONY: cluster-up
 cluster-up: setup ## A real one-node Kubernetes with Prometheus and this tree's images
 	hack/local-cluster/up
@@ -83,8 +88,9 @@ bench-first-light: setup ## The whole loop measured: five ways to batch, recover
 	hack/with-cluster hack/with-operator $(RUN) python -m benchmarks.first_light
 
 .PHONY: bench-scheduling
-bench-scheduling: setup ## Figures of the scheduling core, simulated (about 5 minutes; CHAT=… CODE=… add the recorded loads)
-	$(RUN) python benchmarks/scheduling.py $(if $(CHAT),--chat $(CHAT) --code $(CODE))
+bench-scheduling: setup ## Figures of the scheduling core, simulated (about 10 minutes; CHAT=… CODE=… add the founding case on recorded loads)
+	$(RUN) python benchmarks/scheduling.py
+	$(if $(CHAT),$(RUN) python benchmarks/founding.py $(CHAT) $(CODE))
 
 .PHONY: bench-engines
 bench-engines: setup models ## causal-lm against a bare forward loop and behind the worker's HTTP; kept under benchmarks/results

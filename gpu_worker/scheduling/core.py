@@ -119,7 +119,8 @@ class Core(ABC, Generic[E]):
         entry = self._entry(request, tier)
         backlog = self._backlog
         self._arrivals.arrive(now_s)
-        self._company.met(backlog.n + len(self._running))
+        if self._company.in_vain:
+            self._company.met(backlog.n + len(self._running))
         self._clock.enter(entry)
         if entry.hard_s <= now_s:
             return (self._end(entry, Outcome.EXPIRED, now_s),)

@@ -69,7 +69,12 @@ class Entry:
 
     hold_s: float
     busy_s: float
-    """Set when it stops waiting, as `hold_s` is; more `slot_s` may come."""
+    slot_s: float
+    """All three set when it stops waiting; more `hold_s` and `slot_s` may come."""
+    working: bool
+    """Takes part in the step under way; one that holds a slot may be left out of it."""
+    held: bool
+    """Has started, and waits with the whole engine for company."""
     rank: float
     """Its place in its tier's queue: the key, and its tenant's debt."""
     since_s: float
@@ -97,17 +102,14 @@ class Entry:
         self.state = QUEUED
         self.started = False
         """Has been in the engine."""
-        self.working = False
-        """Takes part in the step under way; one that holds a slot may be left out of it."""
         self.reserved = False
         """Got in by its tier's reserve."""
-        self.held = False
-        """Holds a slot while the engine is kept waiting for company."""
-        self.slot_s = self.exec_s = 0.0
+        self.exec_s = 0.0
 
     def start(self, now_s: float) -> None:
         """Joins its first step."""
         self.started = self.working = True
+        self.held = False
         self.since_s = now_s
 
     def work(self, working: bool, now_s: float) -> None:

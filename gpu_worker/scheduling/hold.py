@@ -20,21 +20,21 @@ class Company:
     """Whether anybody comes while so many wait. A client that sends its next request after the last answer never does,
     however often it calls: its own answers make the gaps that the arrivals seem to have."""
 
-    __slots__ = ("_count", "_in_vain", "_since_s")
+    __slots__ = ("_count", "_since_s", "in_vain")
 
     def __init__(self) -> None:
-        self._in_vain: dict[int, int] = {}
+        self.in_vain: dict[int, int] = {}
         """Holds in a row that nobody joined, by how many were there."""
         self._count = 0
         self._since_s = 0.0
 
     def never_comes(self, count: int) -> bool:
         """Nobody has joined so many, the last times that they were held."""
-        return self._in_vain.get(count, 0) >= DISAPPOINTED
+        return self.in_vain.get(count, 0) >= DISAPPOINTED
 
     def met(self, count: int) -> None:
         """A request arrived while so many were there, waiting or in the engine."""
-        self._in_vain.pop(count, None)
+        self.in_vain.pop(count, None)
 
     def hold(self, count: int, now_s: float) -> None:
         """So many are held from now on, or still."""
@@ -45,7 +45,7 @@ class Company:
         """The engine starts, held or not."""
         if self._count:
             if count == self._count and now_s - self._since_s >= PROPER * mean_gap_s:
-                self._in_vain[count] = self._in_vain.get(count, 0) + 1
+                self.in_vain[count] = self.in_vain.get(count, 0) + 1
             self._count = 0
 
 

@@ -178,7 +178,8 @@ class IterationScheduler(Core[StreamEntry]):
             if entry.started:
                 entry.work(entry.seq in working, now_s)
         for entry in preempted:
-            entry.work(False, now_s)
+            if entry.started:
+                entry.work(False, now_s)
         self._running_hard_s = min([entry.hard_s for entry in self._running])
         evicted, self._evicted = self._evicted, []
         return Step(

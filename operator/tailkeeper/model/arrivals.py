@@ -228,7 +228,8 @@ class ArrivalModel:
         decayed_s, fresh, skip = last_s, 0, 0
         for at_s in noted:
             gap = at_s - last_s
-            last_s = max(at_s, last_s)
+            if gap > 0.0:
+                last_s = at_s
             fresh += 1
             if at_s - decayed_s > FAST_TAU_S / 50.0:
                 increment *= self._decay(at_s - decayed_s, fresh)

@@ -39,6 +39,8 @@ class TierResult:
     wait_ms: Mapping[str, Wait]
     waiting_p99_ms: float
     """hold + busy + slot of each request."""
+    served_p99_ms: float
+    """Of those that were answered with a result alone."""
 
 
 @dataclass
@@ -47,7 +49,10 @@ class Tally:
 
     timeout_s: float
     """What a missing answer counts as."""
-    latencies_s: "array[float]" = field(default_factory=lambda: array("d"))
+    served_s: "array[float]" = field(default_factory=lambda: array("d"))
+    """Latencies of those answered with a result."""
+    missing_s: "array[float]" = field(default_factory=lambda: array("d"))
+    """What the others count as."""
     waits_s: "tuple[array[float], ...]" = field(default_factory=lambda: tuple(array("d") for _ in CAUSES))
     outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
 
@@ -57,11 +62,11 @@ class Tally:
         self.outcomes[outcome] += 1
         request = answer.request
         if outcome is Outcome.OK or outcome is Outcome.LATE:
-            self.latencies_s.append(answer.ended_s - request.arrival_s)
+            self.served_s.append(answer.ended_s - request.arrival_s)
         elif request.deadline_s is None:
-            self.latencies_s.append(self.timeout_s)
+            self.missing_s.append(self.timeout_s)
         else:
-            self.latencies_s.append(request.deadline_s - request.arrival_s)
+            self.missing_s.append(request.deadline_s - request.arrival_s)
         waits = answer.waits
         hold, busy, slot, exec_ = self.waits_s
         hold.append(waits.hold_s)
@@ -78,7 +83,8 @@ def tallies(settings: Settings) -> dict[str, Tally]:
 def result(tallies: Iterable[Tally], seconds: float) -> TierResult:
     """Sums one tier, or several, up."""
     parts = list(tallies)
-    latencies = sorted(value for tally in parts for value in tally.latencies_s)
+    served = sorted(value for tally in parts for value in tally.served_s)
+    latencies = sorted([*served, *(value for tally in parts for value in tally.missing_s)])
     outcomes = {outcome: sum(tally.outcomes[outcome] for tally in parts) for outcome in Outcome}
     waits = [[value for tally in parts for value in tally.waits_s[cause]] for cause in range(len(CAUSES))]
     waiting = sorted(hold + busy + slot for hold, busy, slot in zip(*waits[:3], strict=True))
@@ -100,6 +106,7 @@ def result(tallies: Iterable[Tally], seconds: float) -> TierResult:
             for cause, values in zip(CAUSES, waits, strict=True)
         },
         waiting_p99_ms=1000.0 * quantile(waiting, 0.99),
+        served_p99_ms=1000.0 * quantile(served, 0.99),
     )
 
 
