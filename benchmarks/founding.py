@@ -5,8 +5,8 @@
 Token counts of the recorded loads are scaled by .1; speeds are multiples of the recorded one, and code is repeated
 until chat ends. An iteration is SmolLM2's on two CPU cores: 60 + 2·prefill tokens + 2.7·sequences ms. The SLA is 3
 times the unloaded p99 of chat. `fixed` waits until 64 are there; `W8` … `W64` are continuous with that window, first
-come first served, `W1` is one at a time and `W64` greedy at W = windowIdle. `ours` holds online for a quarter of the SLA
-at most."""
+come first served, `W1` is one at a time and `W64` greedy at W = windowIdle. `ours` holds online for a quarter of the
+SLA at most."""
 
 import argparse
 import math
