@@ -3,7 +3,7 @@
 Three instances of policy `chat` in `team-a`: `small` (online, batch by batch), `stream` (online, continuous), `night`
 (offline)."""
 
-import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -79,7 +79,7 @@ def serve(page: WorkerPage) -> None:
 
 @contextmanager
 def prometheus_with_data(folder: Path, rules: Sequence[Path], for_s: float) -> Iterator[httpx.Client]:
-    """A client of a Prometheus that has scraped all of it, and evaluated the rules, for so long."""
+    """A client of a Prometheus that has scraped and evaluated all of it for so long. It asks as of the end."""
     pages = [
         worker_page("small"),
         worker_page("stream", mode=Mode.CONTINUOUS, first_token_sla_ms=100, inter_token_sla_ms=50),
@@ -92,13 +92,13 @@ def prometheus_with_data(folder: Path, rules: Sequence[Path], for_s: float) -> I
         server.configure(scrapes, rules)
         server.start()
         stack.callback(server.stop)
-        client = stack.enter_context(httpx.Client(base_url=server.url, timeout=30))
-        ticker = threading.Event()
         for step in range(round(for_s / SCRAPE_S)):
             for page in pages:
                 serve(page)
             if step == 1:
                 for page in pages:
                     operator.sees(page.key.instance)
-            ticker.wait(SCRAPE_S)
-        yield client
+            time.sleep(SCRAPE_S)
+        # Asked for that moment: a rate of seconds would be over while the tests ask.
+        then = {"time": str(time.time())}
+        yield stack.enter_context(httpx.Client(base_url=server.url, timeout=30, params=then))

@@ -115,3 +115,6 @@ def test_notes_name_what_was_chosen(helm: Helm) -> None:
     assert "--namespace team-a apply" in notes({"watchNamespaces": ["team-a", "team-b"]})
     assert "crds.enabled is false" in notes({"crds": {"enabled": False}})
     assert "rollout status deployment/tailkeeper" in notes({})
+    assert "prometheusRule.enabled=true" in notes({})
+    watched = {"prometheusRule": {"enabled": True}, "grafanaDashboard": {"enabled": True}}
+    assert "a value away" not in notes(watched)
