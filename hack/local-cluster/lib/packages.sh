@@ -30,6 +30,10 @@ install_packages() {
 
 need_toolchain() {
   command -v go >/dev/null || die "Go 1.26 or newer is needed to build the cluster's programs, and there is no 'go' on the PATH"
+  need_python
+}
+
+need_python() {
   command -v python3 >/dev/null || die "python3 is needed"
   command -v uv >/dev/null || { python3 -m venv "$CACHE/uv" && "$CACHE/uv/bin/pip" install --quiet uv; }
 }

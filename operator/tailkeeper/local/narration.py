@@ -78,7 +78,7 @@ class Narration:
 
     def status(self, tick: Tick | None, ready: int, workers: int, generation: int) -> None:
         """How it stands."""
-        words = [f"{ready}/{workers} ready", *(_numbers(tick) if tick else ["not looked at yet"])]
+        words = [f"{ready}/{workers} ready", *(_numbers(tick) if tick and ready else [])]
         words.append(f"generation={generation}")
         self._say(Happening.STATUS, " ".join(words), ready=ready, workers=workers, generation=generation)
 

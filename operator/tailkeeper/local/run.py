@@ -110,9 +110,7 @@ async def _shut_down(workers: list[Worker], signals: _Signals, within_s: float, 
     running = [worker for worker in workers if worker.running]
     try:
         if running and signals.stop.is_set():
-            words = (
-                f"stopping: {len(running)} workers finish what they have, {within_s:.0f} s at most; again to kill them"
-            )
+            words = f"stopping: {within_s:.0f} s at most to finish what is in flight; a second signal kills"
             tell(Event(Happening.STOPPING, words, facts={"withinSeconds": within_s}))
         for worker in workers:
             worker.stop()
