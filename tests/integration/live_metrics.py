@@ -78,7 +78,7 @@ def serve(page: WorkerPage) -> None:
 
 
 @contextmanager
-def prometheus_with_data(folder: Path, rules: Sequence[Path], for_s: float) -> Iterator[httpx.Client]:
+def prometheus_with_data(folder: Path, program: str, rules: Sequence[Path], for_s: float) -> Iterator[httpx.Client]:
     """A client of a Prometheus that has scraped and evaluated all of it for so long. It asks as of the end."""
     pages = [
         worker_page("small"),
@@ -86,7 +86,7 @@ def prometheus_with_data(folder: Path, rules: Sequence[Path], for_s: float) -> I
         worker_page("night", traffic_class=TrafficClass.OFFLINE, default_tier="batch"),
     ]
     operator = OperatorPage()
-    server = PrometheusServer(folder, interval=f"{round(SCRAPE_S * 1000)}ms")
+    server = PrometheusServer(folder, program, interval=f"{round(SCRAPE_S * 1000)}ms")
     with ExitStack() as stack:
         scrapes = [Scrape(stack.enter_context(exporting(page))) for page in (*pages, operator)]
         server.configure(scrapes, rules)

@@ -15,6 +15,7 @@ import yaml
 from tests.integration.exported import metric_names, metrics_of_rules
 from tests.integration.helm import CHART, Helm, pick
 from tests.integration.live_metrics import NAMESPACE, POLICY, prometheus_with_data
+from tests.integration.prometheus_server import GENERATIONS
 from tests.integration.promql import parts
 
 FILE = CHART / "files" / "dashboards" / "tailkeeper.json"
@@ -71,9 +72,10 @@ def filled_in(query: str, instance: str, over: str = "4s") -> str:
     return re.sub(r"\$(namespace|policy|instance|tier)\b", lambda name: values[name[1]], query)
 
 
-@pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    with prometheus_with_data(tmp_path_factory.mktemp("prometheus"), [RULES], DATA_S) as client:
+@pytest.fixture(scope="module", params=GENERATIONS)
+def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    folder = tmp_path_factory.mktemp("prometheus")
+    with prometheus_with_data(folder, request.param, [RULES], DATA_S) as client:
         yield client
 
 
@@ -125,6 +127,13 @@ def test_what_there_is_can_be_chosen(prometheus: httpx.Client, variable: str, va
 @pytest.mark.parametrize("rule", rule_queries())
 def test_every_part_of_every_rule_has_data(prometheus: httpx.Client, rule: str) -> None:
     assert_numbers(prometheus, rule_queries()[rule])
+
+
+def test_no_rule_is_in_trouble(prometheus: httpx.Client) -> None:
+    groups = prometheus.get("/api/v1/rules").json()["data"]["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert {rule["health"] for rule in rules} == {"ok"}, [rule.get("lastError") for rule in rules]
+    assert len(rules) == sum(len(group["rules"]) for group in yaml.safe_load(RULES.read_text())["groups"])
 
 
 def test_what_the_check_would_catch(prometheus: httpx.Client) -> None:
