@@ -33,6 +33,37 @@ def test_what_others_add_stays(field, operator) -> None:
     assert field.get(SERVICE)["spec"]["sessionAffinity"] == "ClientIP"
 
 
+def test_what_others_add_goes_where_nobody_would_be_served_or_settings_could_not_change(field, operator) -> None:
+    field.apply()
+    eventually(field.has)
+    eventually(lambda: field.instance().get("effective"))
+    before = field.settings()["generation"]
+    field.edit(SERVICE, {"spec": {"type": "ExternalName", "externalName": "elsewhere.example", "clusterIP": None}})
+    field.edit(DEPLOYMENT, {"spec": {"paused": True}})
+    field.edit(DISRUPTION_BUDGET, {"spec": {"maxUnavailable": None, "minAvailable": 1}})
+    field.edit(CONFIG_MAP, {"immutable": True}, "chat-small-settings")
+    eventually(lambda: field.get(SERVICE)["spec"]["type"] == "ClusterIP", within_s=5)
+    service = field.get(SERVICE)["spec"]
+    assert service["clusterIP"]
+    assert "externalName" not in service
+    assert service["selector"]["tailkeeper.dev/policy"] == "chat"
+    eventually(lambda: not field.get(DEPLOYMENT)["spec"].get("paused"))
+    eventually(lambda: "minAvailable" not in field.get(DISRUPTION_BUDGET)["spec"])
+    assert field.get(DISRUPTION_BUDGET)["spec"]["maxUnavailable"] == 1
+    made = eventually(lambda: (c := field.get(CONFIG_MAP, "chat-small-settings")) and not c.get("immutable") and c)
+    assert made["data"]
+    assert field.settings()["generation"] >= before
+    field.edit(SERVICE, {"spec": {"publishNotReadyAddresses": True}})
+    eventually(lambda: not field.get(SERVICE)["spec"].get("publishNotReadyAddresses"))
+    said = eventually(lambda: (e := {event["message"] for event in field.events("Repaired")}) and len(e) >= 5 and e)
+    assert "Deployment chat-small was changed by others (spec.paused: true): put back" in said
+    # And nothing is written for ever after.
+    time.sleep(1)
+    written = len(writes_of_operator(field.plane, field.namespace))
+    time.sleep(5)
+    assert len(writes_of_operator(field.plane, field.namespace)) == written
+
+
 def test_another_controller_that_insists_is_not_fought_at_full_speed(field, operator) -> None:
     field.apply()
     eventually(field.has)

@@ -107,9 +107,18 @@ def test_a_template_with_a_field_that_no_pod_has_is_said_and_the_settings_that_w
 
 def test_an_annotation_for_an_instance_that_is_not_there_is_said(field, operator) -> None:
     field.apply(annotations={"tailkeeper.dev/set.nosuch": "ceiling=4"})
-    accepted = eventually(lambda: (c := field.condition("Accepted")).get("reason") == "ManualValueRefused" and c)
+    accepted = eventually(lambda: (c := field.condition("Accepted")).get("reason") == "AnnotationIgnored" and c)
     assert accepted["status"] == "True"
     assert "there is no instance nosuch" in accepted["message"]
+
+
+def test_annotations_that_mean_nothing_are_said_and_change_nothing(field, operator) -> None:
+    field.apply(annotations={"tailkeeper.dev/pause.small": "maybe", "tailkeeper.dev/puase.small": "true"})
+    accepted = eventually(lambda: (c := field.condition("Accepted")).get("reason") == "AnnotationIgnored" and c)
+    assert 'neither "true" nor "false"' in accepted["message"]
+    assert "tailkeeper.dev/puase.small: there is no such annotation" in accepted["message"]
+    assert not field.instance().get("paused")
+    eventually(lambda: field.events("AnnotationIgnored"))
 
 
 def test_a_policy_that_the_schema_let_through_but_makes_no_sense(field, operator) -> None:

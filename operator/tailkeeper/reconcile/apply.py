@@ -6,6 +6,7 @@ from tailkeeper.api.names import MANAGER
 from tailkeeper.reconcile.kinds import DEPLOYMENT, Kind, Manifest, kind_of
 from tailkeeper.reconcile.kube import ApiError, Kube
 from tailkeeper.reconcile.ownership import as_applied, controller_uid, may_manage, owns, same_wish, stamped
+from tailkeeper.reconcile.spoiled import Spoiled, spoiled
 from tailkeeper.reconcile.store import Store
 
 HANDOVER_MANAGER = "tailkeeper-handover"
@@ -52,14 +53,21 @@ class Applier:
         wish = stamped(desired)
         kind, metadata = kind_of(desired), desired["metadata"]
         live = self._store.get(kind, metadata["namespace"], metadata["name"])
-        if live is not None and self._ours(kind, live) and as_applied(live, wish):
+        if live is not None and self._ours(kind, live) and as_applied(live, wish) and spoiled(kind, live) is None:
             return live
         await self.before_write()
         if live is None:  # not among the objects with our label, but there may be one without it
             live = await self._kube.get(kind, metadata["namespace"], metadata["name"])
+        changed = ""
         if live is not None and self._ours(kind, live):
-            if same_wish(live, wish) and not self._may_put_back(kind, live):
+            found = spoiled(kind, live)
+            if (found or same_wish(live, wish)) and not self._may_put_back(kind, live):
                 return live
+            if found or same_wish(live, wish):
+                changed = f"was changed by others{f' ({found.what})' if found else ''}: put back"
+            if found is not None:
+                live = await self._unspoil(kind, live, found)
+        if live is not None:
             wish["metadata"]["uid"] = live["metadata"]["uid"]
             if fenced:
                 wish["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
@@ -67,11 +75,21 @@ class Applier:
                 await self._hand_over_replicas(live, wish)
         applied = await self._apply(kind, wish, live)
         self._store.put(kind, applied)
-        if live is None and expected:
-            self.repaired.append(f"{kind.name} {metadata['name']} was deleted: made anew")
-        elif live is not None and same_wish(live, wish):
-            self.repaired.append(f"{kind.name} {metadata['name']} was changed by others: put back")
+        if not changed and live is None and expected:
+            changed = "was deleted: made anew"
+        if changed:
+            self.repaired.append(f"{kind.name} {metadata['name']} {changed}")
         return applied
+
+    async def _unspoil(self, kind: Kind, live: Manifest, found: Spoiled) -> Manifest | None:
+        """Takes out what others set; None when the object had to go for it."""
+        if found.patch is None:
+            await self._kube.delete(kind, live)
+            self._store.remove(kind, live)
+            return None
+        identity = {name: live["metadata"][name] for name in ("name", "namespace", "uid")}
+        head = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": identity}
+        return await self._kube.overwrite({**head, **found.patch})
 
     async def _apply(self, kind: Kind, wish: Manifest, live: Manifest | None) -> Manifest:
         try:

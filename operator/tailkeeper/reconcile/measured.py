@@ -123,7 +123,7 @@ class Measured:
             if (told is None or told.status is not ConditionStatus.FALSE) and now_s - self.unread_since_s >= patience_s:
                 patience_s = 0.0  # it fails for so long, even if each time for another reason
             return self.metrics.see(verdict, patience_s, now_s)
-        if tick.next_state.unknown is not None:
+        if tick.next_state.unknown is not None and self.metrics.told != _NO_WORKERS:
             return False  # one good read after bad ones; the tuner waits for more as well
         self.unread_since_s = None
         return self.metrics.see(_READ, 0.0, now_s)

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tailkeeper.api.enums import ConditionStatus, ConditionType
-from tailkeeper.api.names import ANNOTATION_PAUSE_PREFIX, ANNOTATION_ROLL_PREFIX, ANNOTATION_SET_PREFIX
+from tailkeeper.api.names import (
+    ANNOTATION_PAUSE_PREFIX,
+    ANNOTATION_ROLL,
+    ANNOTATION_ROLL_PREFIX,
+    ANNOTATION_SET_PREFIX,
+    GROUP,
+)
 from tailkeeper.api.policy import BatchingPolicy
 from tailkeeper.api.settings import Settings
 from tailkeeper.api.status import Condition, InstanceStatus, MoveRecord, PolicyStatus
@@ -17,6 +23,7 @@ from tailkeeper.reconcile.diagnosis import Health, Reason
 from tailkeeper.reconcile.sync import NO_WORKERS, Sync, SyncState
 
 LONGEST_TEXT = 1_024
+_PREFIXES = (ANNOTATION_SET_PREFIX, ANNOTATION_PAUSE_PREFIX, ANNOTATION_ROLL_PREFIX)
 _REASON = re.compile(r"^[A-Z][A-Za-z0-9]{0,63}$")
 
 
@@ -28,7 +35,13 @@ class Verdict(NamedTuple):
     message: str = ""
 
 
-NOT_MEASURED = Verdict(ConditionStatus.UNKNOWN, "NotMeasured", "no signals are read")
+NOT_MEASURED = Verdict(ConditionStatus.UNKNOWN, "NotMeasured", "nothing was measured yet")
+NO_VERDICT = Verdict(
+    ConditionStatus.UNKNOWN, "NotMeasured", "no verdict yet: it takes about 270 requests of a tier, or a breach"
+)
+NO_REVIEW = Verdict(ConditionStatus.UNKNOWN, "NotReviewed", "no review was made yet")
+
+PAUSE_VALUES = ("true", "false")
 
 
 @dataclass(frozen=True)
@@ -57,11 +70,11 @@ def build_status(
     verdicts = {
         ConditionType.ACCEPTED: accepted,
         ConditionType.READY: _ready(instances, accepted),
-        ConditionType.SLA_MET: NOT_MEASURED,
+        ConditionType.SLA_MET: NO_VERDICT,
         ConditionType.METRICS_AVAILABLE: NOT_MEASURED,
         ConditionType.SETTINGS_APPLIED: _applied(instances, before),
         ConditionType.CAPACITY_SHORT: NOT_MEASURED,
-        ConditionType.DRIFT_DETECTED: NOT_MEASURED,
+        ConditionType.DRIFT_DETECTED: NO_REVIEW,
         **signals,
     }
     known = {condition.type: condition for condition in before.conditions} if before else {}
@@ -75,27 +88,38 @@ def build_status(
 
 
 def strays(policy: BatchingPolicy) -> list[str]:
-    """What is said about annotations that name an instance which does not exist."""
+    """What is said about annotations of ours that mean nothing: a misspelt name, an instance that does not exist, a
+    pause that is neither on nor off."""
     names = [instance.name for instance in policy.spec.instances]
-    known = f"there {'is' if len(names) == 1 else 'are'} {', '.join(names)}"
-    return [
-        f"{annotation}: there is no instance {annotation.removeprefix(prefix)}; {known}"
-        for annotation in sorted(policy.metadata.annotations)
-        for prefix in (ANNOTATION_SET_PREFIX, ANNOTATION_PAUSE_PREFIX, ANNOTATION_ROLL_PREFIX)
-        if annotation.startswith(prefix) and annotation.removeprefix(prefix) not in names
-    ]
+    found = (_stray(name, value, names) for name, value in sorted(policy.metadata.annotations.items()))
+    return [words for words in found if words]
+
+
+def _stray(annotation: str, value: str, instances: Sequence[str]) -> str:
+    if not annotation.startswith(f"{GROUP}/") or annotation == ANNOTATION_ROLL:
+        return ""
+    prefix = next((prefix for prefix in _PREFIXES if annotation.startswith(prefix)), None)
+    if prefix is None:
+        return f"{annotation}: there is no such annotation; there are {', '.join(f'{p}INSTANCE' for p in _PREFIXES)}"
+    if annotation.removeprefix(prefix) not in instances:
+        known = f"there {'is' if len(instances) == 1 else 'are'} {', '.join(instances)}"
+        return f"{annotation}: there is no instance {annotation.removeprefix(prefix)}; {known}"
+    if prefix == ANNOTATION_PAUSE_PREFIX and value not in PAUSE_VALUES:
+        return f'{annotation}: {value[:40]!r} is neither "true" nor "false"; the instance is not paused'
+    return ""
 
 
 def accepted_verdict(instances: Sequence[InstanceFindings], strays: Sequence[str] = ()) -> Verdict:
     """Of a policy that reads well: an instance may still be impossible, and a manual value refused.
 
-    `strays`: annotations that name no instance, in words."""
+    `strays`: annotations that mean nothing, in words."""
     invalid = [findings for findings in instances if findings.health.reason == Reason.INVALID]
     if invalid:
         return Verdict(ConditionStatus.FALSE, Reason.INVALID, _joined(findings.health.message for findings in invalid))
-    complaints = [*(findings.complaint for findings in instances if findings.complaint), *strays]
-    if complaints:
-        return Verdict(ConditionStatus.TRUE, "ManualValueRefused", _joined(complaints))
+    complaints = [findings.complaint for findings in instances if findings.complaint]
+    if complaints or strays:
+        reason = "ManualValueRefused" if complaints else "AnnotationIgnored"
+        return Verdict(ConditionStatus.TRUE, reason, _joined([*complaints, *strays]))
     return Verdict(ConditionStatus.TRUE, "Valid")
 
 

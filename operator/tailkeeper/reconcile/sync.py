@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from tailkeeper.api.settings import Settings
+from tailkeeper.api.settings import LONGEST_LEAP, Settings
 from tailkeeper.signals.worker_settings import WorkerReport
 
 PATIENCE_S = 10.0
@@ -105,6 +105,11 @@ class SyncWatch:
 
 def _complaint(pod: ReadyPod, report: WorkerReport, wanted: Settings) -> str:
     why = f": {report.refusal}" if report.refusal else ""
+    if report.generation > wanted.generation + LONGEST_LEAP:
+        return (
+            f"pod {pod.name} applies generation {report.generation}, which nobody wrote, and takes no lower one than "
+            f"that: kubectl delete pod {pod.name}"
+        )
     if report.generation != wanted.generation:
         return f"pod {pod.name} applies generation {report.generation}, not {wanted.generation}{why}"
     return f"pod {pod.name} applies other values than generation {wanted.generation} has{why}"

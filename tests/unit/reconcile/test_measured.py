@@ -202,3 +202,12 @@ def test_instances_that_are_gone_do_not_count() -> None:
     conditions.see(SMALL, tick(sla_met=False), 1, 0.0)
     conditions.forget_all_but(set())
     assert of(conditions, ConditionType.SLA_MET) is None
+
+
+def test_workers_that_become_ready_are_read_with_the_first_good_read() -> None:
+    conditions = Conditions()
+    conditions.see(SMALL, tick(), 0, 0.0)
+    conditions.see(SMALL, tick(), 0, 30.0)
+    assert of(conditions, ConditionType.METRICS_AVAILABLE) == ("Unknown", "no worker is ready")
+    assert conditions.see(SMALL, tick(unknown=UnknownReason.ABSENT), 1, 31.0)
+    assert of(conditions, ConditionType.METRICS_AVAILABLE) == ("True", "the counters of all workers are read")

@@ -1,10 +1,13 @@
 """Status: conditions as the conventions have them, and no change in text without a change in meaning."""
 
+import pytest
+
 from tailkeeper.api.enums import ConditionStatus, ConditionType
+from tailkeeper.api.policy import BatchingPolicy
 from tailkeeper.api.status import Condition, PolicyStatus
 from tailkeeper.reconcile.announce import EventLimit, announcements
 from tailkeeper.reconcile.diagnosis import Health, Reason
-from tailkeeper.reconcile.status import InstanceFindings, Verdict, accepted_verdict, build_status
+from tailkeeper.reconcile.status import InstanceFindings, Verdict, accepted_verdict, build_status, strays
 from tailkeeper.reconcile.store import Key
 from tailkeeper.reconcile.sync import Sync, SyncState
 
@@ -25,6 +28,13 @@ def status(*findings: InstanceFindings, before: PolicyStatus | None = None, now:
 
 def condition(of: PolicyStatus, kind: ConditionType) -> Condition:
     return next(condition for condition in of.conditions if condition.type is kind)
+
+
+def policy(annotations: dict[str, str]) -> BatchingPolicy:
+    instance = {"name": "small", "model": {"name": "m", "engine": "encoder", "path": "/m"}}
+    head = {"apiVersion": "tailkeeper.dev/v1alpha1", "kind": "BatchingPolicy"}
+    metadata = {"name": "chat", "annotations": annotations}
+    return BatchingPolicy.model_validate({**head, "metadata": metadata, "spec": {"instances": [instance]}})
 
 
 def test_all_well() -> None:
@@ -95,6 +105,35 @@ def test_a_refused_manual_value_is_said_and_does_not_unaccept() -> None:
         "ManualValueRefused",
         "set.small: no",
     )
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "words"),
+    [
+        ("tailkeeper.dev/puase.small", "true", "there is no such annotation; there are tailkeeper.dev/set.INSTANCE"),
+        ("tailkeeper.dev/set.tiny", "ceiling=4", "there is no instance tiny; there is small"),
+        ("tailkeeper.dev/pause.small", "maybe", '\'maybe\' is neither "true" nor "false"; the instance is not paused'),
+    ],
+)
+def test_an_annotation_that_means_nothing_is_said(annotation: str, value: str, words: str) -> None:
+    said = strays(policy({annotation: value}))
+    assert len(said) == 1
+    assert said[0].startswith(f"{annotation}: ")
+    assert words in said[0]
+    verdict = accepted_verdict([found()], said)
+    assert (verdict.status, verdict.reason) == (ConditionStatus.TRUE, "AnnotationIgnored")
+
+
+def test_annotations_that_mean_something_and_those_of_others_are_not_said() -> None:
+    names = ("set.small", "pause.small", "roll.small", "roll")
+    fine = {f"tailkeeper.dev/{name}": "false" for name in names} | {"example.com/team": "search"}
+    assert strays(policy(fine)) == []
+
+
+def test_what_is_not_measured_says_what_is_missing() -> None:
+    made = status(found())
+    assert condition(made, ConditionType.DRIFT_DETECTED).message == "no review was made yet"
+    assert "270 requests" in condition(made, ConditionType.SLA_MET).message
 
 
 def test_settings_on_their_way_leave_the_condition_as_it_is() -> None:

@@ -44,6 +44,16 @@ def test_a_moment_behind_is_no_condition_and_more_than_ten_seconds_is() -> None:
     assert judge(watch, 3, report(3), report(3), 30.0).state is SyncState.APPLIED
 
 
+def test_a_worker_that_applies_numbers_nobody_wrote_has_to_be_replaced() -> None:
+    watch = SyncWatch()
+    for now_s in (0.0, PATIENCE_S + 0.1):
+        sync = judge(watch, 3, report(3), report(4_000_000_000), now_s)
+    assert sync.state is SyncState.BEHIND
+    assert sync.message.endswith(
+        "applies generation 4000000000, which nobody wrote, and takes no lower one than that: kubectl delete pod two"
+    )
+
+
 def test_a_worker_that_is_stuck_is_found_although_settings_keep_moving() -> None:
     watch = SyncWatch()
     states = [judge(watch, wanted, report(wanted), report(2), 5.0 * wanted).state for wanted in range(3, 7)]
