@@ -125,10 +125,10 @@ class Fleet:
             self._tell_conditions()
 
     async def _ask(self) -> None:
-        running = [worker for worker in self._workers if worker.running]
-        reports = await ask_all(self._open(), [worker.address for worker in running])
-        for worker in running:
-            if worker.running:
+        running = [(worker, worker.starts) for worker in self._workers if worker.running]
+        reports = await ask_all(self._open(), [worker.address for worker, _ in running])
+        for worker, starts in running:
+            if worker.running and worker.starts == starts:  # an answer of the process before is no answer
                 worker.hear(reports[worker.launch.name])
 
     async def _probe(self) -> None:

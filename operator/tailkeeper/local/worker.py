@@ -16,6 +16,8 @@ from tailkeeper.signals.worker_settings import WorkerAddress, WorkerReport
 LIVENESS_S: Final = 10.0
 LIVENESS_FAILURES: Final = 3
 """As the operator has the kubelet probe `/healthz`."""
+MOST_UNANSWERED: Final = 3
+"""In a row; each is waited for for two seconds."""
 _WRONG_ARGUMENTS: Final = 2
 """Exit status of a worker that no restart would help."""
 
@@ -26,14 +28,17 @@ class Worker:
     def __init__(self, launch: Launch, tell: Tell, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self.launch = launch
         self.report: WorkerReport | None = None
+        self.starts = 0
+        """How often it was started."""
         self._tell = tell
         self._monotonic_s = monotonic_s
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
         self._backoff = Backoff()
         self._started_s = 0.0
-        self._was_ready = False
-        self._unhealthy = 0
+        self._was_ready = self._told_ready = False
+        self._unhealthy = self._unanswered = 0
+        self._told_reason = self._told_refusal = ""
 
     @property
     def running(self) -> bool:
@@ -72,19 +77,25 @@ class Worker:
             again = True
 
     def hear(self, report: WorkerReport | None) -> None:
-        """Takes in what it says of itself; None: no answer."""
-        before, self.report = self.report, report
+        """Takes in what it says of itself; None: no answer. On a busy machine one may be late: what it said last holds
+        until several are missing."""
         if report is None:
+            self._unanswered += 1
+            if self._unanswered == MOST_UNANSWERED and self.ready:
+                self.report, self._told_ready = None, False
+                self._say(Happening.UNREADY, f"does not answer on {self.launch.metrics_url}")
             return
-        if report.ready and not (before and before.ready):
+        self._unanswered, self.report = 0, report
+        if report.ready and not self._told_ready:
             took_s = self._monotonic_s() - self._started_s
             self._was_ready = True
             self._say(Happening.READY, f"ready after {took_s:.1f} s", afterSeconds=round(took_s, 1))
-        elif not report.ready and (before is None or before.reason != report.reason):
+        elif not report.ready and report.reason != self._told_reason:
             what = Happening.UNREADY if self._was_ready else Happening.LOADING
             self._say(what, report.reason or "not ready")
-        if report.refusal and (before is None or before.refusal != report.refusal):
+        if report.refusal and report.refusal != self._told_refusal:
             self._say(Happening.REFUSED, f"refuses the settings: {report.refusal}")
+        self._told_ready, self._told_reason, self._told_refusal = report.ready, report.reason, report.refusal
 
     def probed(self, live: bool) -> None:
         """Takes in a probe of `/healthz`; a worker that has made no progress for three of them is killed."""
@@ -112,8 +123,11 @@ class Worker:
 
     async def _start(self, again: bool) -> None:
         self.launch.last_words.write_bytes(b"")  # a worker writes them only where the file is there
-        self._was_ready, self._unhealthy = False, 0
+        self._was_ready = self._told_ready = False
+        self._unhealthy = self._unanswered = 0
+        self._told_reason = self._told_refusal = ""
         self._started_s = self._monotonic_s()
+        self.starts += 1
         self._process = await start(self.launch.program, self.launch.environment, self.launch.log)
         what = Happening.RESTARTED if again else Happening.STARTED
         self._say(what, f"{what} as process {self._process.pid}", pid=self._process.pid, log=str(self.launch.log))
