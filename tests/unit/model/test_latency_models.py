@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tailkeeper.model.iterations import Cost, IterationLatency
+from tailkeeper.model.iterations import Cost, IterationLatency, efficient_window, saturation
 from tailkeeper.model.latency import BatchLatency
 from tailkeeper.model.windows import Line
 
@@ -112,3 +112,14 @@ def test_kv_memory_is_not_blamed_for_what_prefill_costs() -> None:
         model.learn(0, size, 16 * size, COST.alpha + COST.gamma * size)
     assert model.cost is not None
     assert model.cost.at(0, 32, 20_000) < 1.0
+
+
+def test_the_efficient_window_is_the_smallest_that_takes_at_most_its_share_more_than_saturation() -> None:
+    cost = Cost(alpha=0.060, beta=0.002, gamma=0.0027)
+
+    def per_token_s(window: int) -> float:
+        return cost.per_request(window, prompt=124, output=22) / 22
+
+    saturated_s = per_token_s(saturation(cost, 124, 22, 64))
+    window = efficient_window(cost, 124, 22, 64, 0.7)
+    assert per_token_s(window) <= saturated_s / 0.7 < per_token_s(window - 1)

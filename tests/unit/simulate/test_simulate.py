@@ -63,6 +63,12 @@ def test_a_missing_answer_counts_as_its_timeout() -> None:
     assert result.all.over_sla_ratio == 1.0
 
 
+def test_the_tail_of_the_served_leaves_the_missing_out() -> None:
+    result = simulate(settings(), load("poisson:2500", 5000), MODEL)
+    assert result.all.timeouts > 500
+    assert result.all.served_p99_ms <= 50.0 < result.all.p99_ms
+
+
 def test_two_workers_halve_the_load() -> None:
     one = simulate(settings(), load("poisson:800", 8000), MODEL)
     two = simulate(settings(), load("poisson:1600", 16_000), MODEL, workers=2)
