@@ -23,6 +23,7 @@ class PretendWorker:
 
     def __init__(self, document: Callable[[], str], rate: float) -> None:
         self.ip = f"127.{random.randint(64, 254)}.{random.randint(1, 254)}.{random.randint(1, 254)}"
+        self.port = PORT_METRICS
         self._document = document
         self._lock = threading.Lock()
         self._began_s = time.monotonic()
@@ -47,7 +48,7 @@ class PretendWorker:
             def log_message(self, *_: object) -> None:
                 pass
 
-        server = ThreadingHTTPServer((self.ip, PORT_METRICS), Handler)
+        server = ThreadingHTTPServer((self.ip, self.port), Handler)
         server.daemon_threads = True
         threads = [
             threading.Thread(target=server.serve_forever, args=(0.05,)),

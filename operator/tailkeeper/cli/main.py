@@ -24,7 +24,12 @@ COMMANDS: Final[dict[str, _Entry]] = {
     "bench": _Entry("tailkeeper.cli.bench:bench", "Send an open-loop load to a URL and measure the tail."),
     "lint": _Entry("tailkeeper.cli.lint:lint", "Check policy files as the API server would, and give advice."),
     "run": _Entry("tailkeeper.cli.run:run", "Serve a policy's models without a cluster."),
+    "pause": _Entry("tailkeeper.cli.pause:pause", "Keep the tuner's hands off a policy or an instance."),
+    "plan": _Entry("tailkeeper.cli.plan:plan", "Choose replicas and window for a forecast load, simulated."),
+    "resume": _Entry("tailkeeper.cli.pause:resume", "Let the tuner move again."),
+    "set": _Entry("tailkeeper.cli.move:set_levers", "Move levers of a running instance by hand."),
     "simulate": _Entry("tailkeeper.cli.simulate:simulate", "Run a load through a policy on a virtual clock."),
+    "status": _Entry("tailkeeper.cli.status:status", "Show instances against their SLA, and the last move."),
 }
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
