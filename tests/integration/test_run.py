@@ -102,7 +102,7 @@ def test_sigterm_lets_a_request_in_flight_finish(tmp_path: Path) -> None:
     with running(tmp_path, policy()) as run:
         url = run.url
         answers: list[httpx.Response] = []
-        texts = ["many words " * 100] * 24
+        texts = ["many words " * 100] * 48
         body = {"model": "minilm", "input": texts, "tier": "batch"}
         sending = threading.Thread(
             target=lambda: answers.append(httpx.post(f"{url}/v1/embeddings", json=body, timeout=120))

@@ -1,4 +1,5 @@
-"""Which edits of a policy settings cannot carry: in a cluster they replace pods, here they take a restart. Pure."""
+"""What of a policy cannot be done here: edits that settings cannot carry, which replace pods in a cluster and take a
+restart here, and what needs a cluster. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -21,3 +22,12 @@ def needing_restart(started: BatchingPolicy, now: BatchingPolicy, running: Seque
         yield f"instance {name} is new: a restart runs it"
     if started.spec.drain_seconds != now.spec.drain_seconds:
         yield f"drainSeconds stays at {started.spec.drain_seconds} until a restart"
+
+
+def unheeded(policy: BatchingPolicy, has_keys: bool) -> Iterator[str]:
+    """What callers may count on and do not get, in words. `has_keys`: the workers were given API keys."""
+    if policy.spec.api_keys is not None and not has_keys:
+        yield (
+            f"apiKeys: the Secret {policy.spec.api_keys.secret_name} is in a cluster, so whoever reaches the port may "
+            "call; TAILKEEPER_API_KEYS_DIR names a folder of keys"
+        )

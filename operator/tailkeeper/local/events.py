@@ -28,6 +28,8 @@ class Happening(StrEnum):
     """The policy was read again."""
     NEEDS_RESTART = "needsRestart"
     """An edit that settings cannot carry."""
+    UNHEEDED = "unheeded"
+    """What the policy says and only a cluster can do."""
     ENDED = "ended"
     """A move's trial: kept or rolled back."""
     RECOVERED = "recovered"

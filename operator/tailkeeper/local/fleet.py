@@ -1,6 +1,7 @@
 """All workers and instances of a policy: once a second everything is asked, what is due is looked at."""
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -11,7 +12,7 @@ from tailkeeper.api.names import ANNOTATION_PAUSE_PREFIX
 from tailkeeper.api.policy import BatchingPolicy
 from tailkeeper.control.freeze import Situation
 from tailkeeper.control.samples import InstanceKey, Reading
-from tailkeeper.local.edits import needing_restart
+from tailkeeper.local.edits import needing_restart, unheeded
 from tailkeeper.local.events import Event, Happening, Tell
 from tailkeeper.local.greeting import greeting
 from tailkeeper.local.launch import NAMESPACE, Wishes, chosen, settings_file
@@ -28,6 +29,8 @@ STATUS_S: Final = 10.0
 LATENCIES_S: Final = 5.0
 LATENCIES_OVER_S: Final = 60.0
 PROBE_TIMEOUT_S: Final = 5.0
+KEYS: Final = "TAILKEEPER_API_KEYS_DIR"
+"""The worker's own flag."""
 
 
 class Fleet:
@@ -88,7 +91,8 @@ class Fleet:
         reading = await self._direct.read(targets)
         if self._due("latencies", LATENCIES_S, now_s):
             read = await self._direct.read_histograms(targets)
-            self._latencies = self._growth.add(read, now_s, LATENCIES_OVER_S)
+            if read:  # growth counts from the first read that has something, not from one before there was a worker
+                self._latencies = self._growth.add(read, now_s, LATENCIES_OVER_S)
         look = self._due("look", self._policy.spec.retune.interval_seconds, now_s)
         for tuned in self._instances:
             try:
@@ -175,6 +179,7 @@ class Fleet:
         edits = needing_restart(self._started_with, policy, names)
         now = [Event(Happening.NEEDS_RESTART, text) for text in edits]
         now += [Event(Happening.REFUSED, text) for text in strays(policy)]
+        now += [Event(Happening.UNHEEDED, text) for text in unheeded(policy, KEYS in os.environ)]
         for event in now:
             if event not in self._complaints:
                 self._tell(event)

@@ -170,7 +170,8 @@ def _listener(host: str, held: list[socket.socket]) -> Callable[[int], int]:
             sock.listen()  # only this tells that another process listens there, where both allow the address's reuse
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else "no such port"
-            raise CannotStart(f"{host or 'any address'} port {port}: {reason}; --port takes another one") from None
+            what = f"port {port}: {reason}; --port takes another one" if port else f"cannot listen there: {reason}"
+            raise CannotStart(f"{host or 'any address'} {what}") from None
         return int(sock.getsockname()[1])
 
     return listen

@@ -9,7 +9,7 @@ from tailkeeper.api.enums import MoveCause
 from tailkeeper.api.levers import move, parse_moves
 from tailkeeper.api.policy import BatchingPolicy
 from tailkeeper.api.settings import parse_settings
-from tailkeeper.local.edits import needing_restart
+from tailkeeper.local.edits import needing_restart, unheeded
 from tailkeeper.local.events import Event, Happening
 from tailkeeper.local.narration import Narration
 from tailkeeper.local.written import WrittenSettings
@@ -98,3 +98,9 @@ def test_edits_that_take_new_processes_are_named() -> None:
     assert list(needing_restart(started, policy(batching={"windowIdle": 8}), ["m"])) == []
     assert list(needing_restart(changed, started, ["m", "n"]))[1].startswith("instance n is gone from the policy")
     assert "identity" in next(needing_restart(started, policy(name="q"), ["m"]))
+
+
+def test_an_open_port_is_said() -> None:
+    guarded = policy(apiKeys={"secretName": "keys"})
+    assert "whoever reaches the port may call" in next(unheeded(guarded, has_keys=False))
+    assert list(unheeded(guarded, has_keys=True)) == list(unheeded(policy(), has_keys=False)) == []
