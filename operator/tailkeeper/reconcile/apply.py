@@ -33,6 +33,7 @@ class Applier:
         policy: Manifest,
         confirm: Callable[[], Awaitable[None]],
         may_repair: Callable[[str], bool],
+        count_repair: Callable[[str], object],
     ) -> None:
         self.repaired: list[str] = []
         self.left_changed: list[str] = []
@@ -43,6 +44,7 @@ class Applier:
         self._uid = policy["metadata"]["uid"]
         self._confirm = confirm
         self._may_repair = may_repair
+        self._count_repair = count_repair
         self._confirmed = False
 
     async def ensure(self, desired: Manifest, expected: bool, fenced: bool = False) -> Manifest:
@@ -53,18 +55,19 @@ class Applier:
         wish = stamped(desired)
         kind, metadata = kind_of(desired), desired["metadata"]
         live = self._store.get(kind, metadata["namespace"], metadata["name"])
-        if live is not None and self._ours(kind, live) and as_applied(live, wish) and spoiled(kind, live) is None:
+        if live is not None and self._ours(kind, live) and as_applied(live, wish) and spoiled(live, wish) is None:
             return live
         await self.before_write()
         if live is None:  # not among the objects with our label, but there may be one without it
             live = await self._kube.get(kind, metadata["namespace"], metadata["name"])
-        changed = ""
+        changed, put_back = "", False
         if live is not None and self._ours(kind, live):
-            found = spoiled(kind, live)
+            found = spoiled(live, wish)
             if (found or same_wish(live, wish)) and not self._may_put_back(kind, live):
                 return live
             if found or same_wish(live, wish):
                 changed = f"was changed by others{f' ({found.what})' if found else ''}: put back"
+                put_back = True
             if found is not None:
                 live = await self._unspoil(kind, live, found)
         if live is not None:
@@ -75,6 +78,8 @@ class Applier:
                 await self._hand_over_replicas(live, wish)
         applied = await self._apply(kind, wish, live)
         self._store.put(kind, applied)
+        if put_back:
+            self._count_repair(f"{kind.name} {metadata['name']}")
         if not changed and live is None and expected:
             changed = "was deleted: made anew"
         if changed:

@@ -23,13 +23,17 @@ class TokenBuckets(Generic[K]):
 
     def take(self, key: K, now_s: float) -> bool:
         """Whether there is something left for this key; uses it up."""
+        if not self.has(key, now_s):
+            return False
+        self._of[key].tokens -= 1.0
+        return True
+
+    def has(self, key: K, now_s: float) -> bool:
+        """Whether there is something left for this key."""
         bucket = self._of.setdefault(key, _Bucket(self.burst, now_s))
         bucket.tokens = min(self.burst, bucket.tokens + (now_s - bucket.at_s) / self.refill_s)
         bucket.at_s = now_s
-        if bucket.tokens < 1.0:
-            return False
-        bucket.tokens -= 1.0
-        return True
+        return bucket.tokens >= 1.0
 
     def forget(self, key: K) -> None:
         """The key is gone."""

@@ -14,7 +14,7 @@ from tailkeeper.api.enums import ConditionStatus, ConditionType, StillReason
 from tailkeeper.api.status import PolicyStatus
 from tailkeeper.control.record import Tick
 from tailkeeper.control.samples import InstanceKey, Unknown, UnknownReason
-from tailkeeper.reconcile.status import Verdict
+from tailkeeper.reconcile.status import NO_READY_WORKERS, Verdict
 from tailkeeper.reconcile.store import Key
 
 T = TypeVar("T")
@@ -199,7 +199,7 @@ class Conditions:
 
 
 _READ: Final = Verdict(ConditionStatus.TRUE, "Read", "the counters of all workers are read")
-_NO_WORKERS: Final = Verdict(ConditionStatus.UNKNOWN, "NoReadyWorkers", "no worker is ready")
+_NO_WORKERS: Final = Verdict(ConditionStatus.UNKNOWN, NO_READY_WORKERS, "no worker is ready")
 
 
 def _sla(of: Mapping[str, Sla | None]) -> Verdict | None:

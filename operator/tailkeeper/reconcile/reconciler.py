@@ -15,6 +15,7 @@ from tailkeeper.api.enums import ConditionStatus
 from tailkeeper.api.names import (
     ANNOTATION_SET_PREFIX,
     ANNOTATION_SETTINGS_GENERATION,
+    SETTINGS_KEY,
     child,
     settings_config_map,
 )
@@ -46,7 +47,8 @@ LOOK_AGAIN_S = 30.0
 
 REPAIR_BURST = 5
 REPAIR_REFILL_S = 60.0
-"""Two controllers that both insist on one field would otherwise write as fast as the server lets them."""
+"""Two controllers that both insist on one field would otherwise write as fast as the server lets them. Only what was
+put back counts: a repair that the server refuses is no fight with anybody."""
 
 
 class Outcome(NamedTuple):
@@ -123,7 +125,8 @@ class Reconciler:
             self.store,
             manifest,
             confirm=lambda: self._confirm(key, manifest),
-            may_repair=lambda what: repairs.take(what, self.monotonic_s()),
+            may_repair=lambda what: repairs.has(what, self.monotonic_s()),
+            count_repair=lambda what: repairs.take(what, self.monotonic_s()),
         )
         known = {instance.name: instance for instance in before.instances} if before else {}
         this = _Pass(key, manifest, policy, known, applier)
@@ -278,7 +281,7 @@ class Reconciler:
 
 
 def _document(config_map: Manifest) -> str:
-    return str(next(iter(config_map["data"].values())))
+    return str(config_map["data"][SETTINGS_KEY])  # others may have added keys
 
 
 def now() -> str:

@@ -41,6 +41,9 @@ NO_VERDICT = Verdict(
 )
 NO_REVIEW = Verdict(ConditionStatus.UNKNOWN, "NotReviewed", "no review was made yet")
 
+NOT_READ = Verdict(ConditionStatus.UNKNOWN, "NotRead", "workers are ready, their counters were not read yet")
+NO_READY_WORKERS = "NoReadyWorkers"
+
 PAUSE_VALUES = ("true", "false")
 
 
@@ -77,6 +80,8 @@ def build_status(
         ConditionType.DRIFT_DETECTED: NO_REVIEW,
         **signals,
     }
+    if verdicts[ConditionType.METRICS_AVAILABLE].reason == NO_READY_WORKERS and _any_ready(instances):
+        verdicts[ConditionType.METRICS_AVAILABLE] = NOT_READ
     known = {condition.type: condition for condition in before.conditions} if before else {}
     ready = sum(findings.health.ready for findings in instances)
     return PolicyStatus(
@@ -85,6 +90,11 @@ def build_status(
         instances=[_instance(findings) for findings in instances],
         summary=f"{ready}/{len(instances)}",
     )
+
+
+def _any_ready(instances: Sequence[InstanceFindings]) -> bool:
+    """A status of before a restart, or the time until the next read, may say that there is no worker."""
+    return any(findings.health.ready_replicas for findings in instances)
 
 
 def strays(policy: BatchingPolicy) -> list[str]:

@@ -6,6 +6,10 @@ from tailkeeper.reconcile.kinds import CONFIG_MAP, DEPLOYMENT, DISRUPTION_BUDGET
 from tailkeeper.reconcile.spoiled import spoiled
 
 
+def desired(kind: Kind, **pods: object) -> Manifest:
+    return {"apiVersion": kind.api_version, "kind": kind.name, "spec": {"template": {"spec": pods}}}
+
+
 @pytest.mark.parametrize(
     ("kind", "live", "what"),
     [
@@ -17,7 +21,7 @@ from tailkeeper.reconcile.spoiled import spoiled
     ],
 )
 def test_what_stops_serving_or_settings_has_to_go(kind: Kind, live: Manifest, what: str) -> None:
-    found = spoiled(kind, live)
+    found = spoiled(live, desired(kind))
     assert found is not None
     assert found.what == what
     assert (found.patch is None) == (kind is CONFIG_MAP)
@@ -27,10 +31,18 @@ def test_what_stops_serving_or_settings_has_to_go(kind: Kind, live: Manifest, wh
     ("kind", "live"),
     [
         (SERVICE, {"spec": {"type": "LoadBalancer", "sessionAffinity": "ClientIP"}}),
-        (DEPLOYMENT, {"spec": {"paused": False, "minReadySeconds": 5}}),
+        (DEPLOYMENT, {"spec": {"paused": False, "minReadySeconds": 5, "template": {"spec": {"tolerations": [{}]}}}}),
         (DISRUPTION_BUDGET, {"spec": {"maxUnavailable": 1}}),
         (CONFIG_MAP, {"data": {}}),
     ],
 )
 def test_everything_else_that_others_add_stays(kind: Kind, live: Manifest) -> None:
-    assert spoiled(kind, live) is None
+    assert spoiled(live, desired(kind)) is None
+
+
+@pytest.mark.parametrize("field", ["schedulingGates", "nodeName", "nodeSelector", "hostNetwork"])
+def test_what_keeps_pods_from_starting_has_to_go_unless_the_policy_says_so_itself(field: str) -> None:
+    live = {"spec": {"template": {"spec": {field: {"set": "by others"}}}}}
+    found = spoiled(live, desired(DEPLOYMENT))
+    assert found == (f"spec.template.spec.{field}", {"spec": {"template": {"spec": {field: None}}}})
+    assert spoiled(live, desired(DEPLOYMENT, **{field: "ours"})) is None

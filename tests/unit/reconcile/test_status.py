@@ -183,3 +183,13 @@ def test_events_do_not_become_a_storm() -> None:
     assert sum(limit.allows(key, each, 700.0) for each in flood) <= 25
     assert sum(limit.allows(key, each, 700.0 + n) for n, each in enumerate(flood)) <= 1000 / 20 + 25
     assert limit.allows(Key("team", "other"), told, 700.0), "one noisy policy does not silence the others"
+
+
+@pytest.mark.parametrize(("health", "reason"), [(READY, "NotRead"), (NO_GPU, "NoReadyWorkers")])
+def test_no_ready_worker_is_not_said_of_workers_that_are_ready_and_were_not_read_yet(
+    health: Health, reason: str
+) -> None:
+    old = {ConditionType.METRICS_AVAILABLE: Verdict(ConditionStatus.UNKNOWN, "NoReadyWorkers", "no worker is ready")}
+    findings = [found(health=health)]
+    made = build_status(None, 1, accepted_verdict(findings), findings, old, T1)
+    assert condition(made, ConditionType.METRICS_AVAILABLE).reason == reason
