@@ -89,6 +89,9 @@ class IterationScheduler(Core[StreamEntry]):
         count = self._backlog.n + len(running)
         if count >= self._fill(slots) or self._company.never_comes(count):
             return now_s
+        pressing = self._pressing(now_s)
+        if pressing is not None and pressing.load(slots, cost) >= pause.NO_TIME_TO_LOSE:
+            return now_s
         return pause.until_s(
             pause.Paused(self._backlog, running, self._remaining, self._clock.rest_s(now_s)),
             plan,

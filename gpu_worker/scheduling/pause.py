@@ -17,6 +17,9 @@ from tailkeeper.model.arrivals import ArrivalModel
 from tailkeeper.model.iterations import Cost, efficient_window
 from tailkeeper.model.lengths import OutputLengths
 
+NO_TIME_TO_LOSE = 0.7
+"""From this load of the highest tier on the engine does not pause: the next burst would miss that time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Paused:

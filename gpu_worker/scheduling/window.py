@@ -93,6 +93,10 @@ class Pressing:
     long: float
     """The 90th percentile of its outputs, tokens."""
 
+    def load(self, window: int, cost: Cost) -> float:
+        """ρ: the share of time that the engine must run for these alone."""
+        return self.rate_per_s * cost.per_request(window, self.prompt, self.output)
+
 
 def settle_iterations(
     state: WindowState,
@@ -116,7 +120,7 @@ def settle_iterations(
     prompt, output = pressing.prompt, pressing.output
     stable = keeping_up(pressing.rate_per_s, cost, prompt, output) or most
     sla = pace_window(pressing.deadline_s, plan.margin, cost, prompt, output, pressing.longest)
-    rho = pressing.rate_per_s * cost.per_request(most, prompt, output)
+    rho = pressing.load(most, cost)
     wanted = between(rho, most, min(most, max(plan.busy, stable)))
     wanted = min(wanted, max(sla, stable))
     if pressing.waiting * cost.per_request(wanted, prompt, output) > CROWDED * pressing.deadline_s:

@@ -71,6 +71,16 @@ def test_with_enough_company_for_the_efficiency_wanted_nobody_pauses() -> None:
     assert mean_batch(high) > mean_batch(low)
 
 
+def test_near_capacity_the_engine_does_not_pause() -> None:
+    """3/s of 50 tokens of prompt and 20 of output: at W = 8 each takes .3 s of the engine, .9 of its time."""
+    run = streams(5000, window_idle=8)
+    flow(run, 100, 0.33)
+    busy_s = sum(60e-3 + 2.7e-3 * sum(work.decode for work in step.work) for _, step in run.steps[200:])
+    spent_s = run.steps[-1][0] - run.steps[200][0]
+    prefill_s = 2e-3 * sum(work.prefill_tokens for _, step in run.steps[200:] for work in step.work)
+    assert (busy_s + prefill_s) / spent_s >= 0.98
+
+
 def test_a_crowd_opens_the_window_only_so_far_that_nine_in_ten_end_in_time() -> None:
     """SLA 8 s, iterations of 60 + 2.7·b ms and 50 tokens of prompt: 60 tokens end in time up to W = 8, 24 up to 33."""
     plan = compile_plan(settings(mode="continuous", window_idle=64, tiers=[tier("interactive", 8000)]))
