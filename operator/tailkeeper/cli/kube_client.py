@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import ssl
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -146,6 +145,8 @@ def _tls(access: Access) -> ssl.SSLContext:
 
 def _load_identity(tls: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     """OpenSSL takes them from a file only: one that only we can read, for a moment."""
+    import tempfile  # 10 ms that only client certificates need
+
     handle, path = tempfile.mkstemp(prefix="tailkeeper-")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -18,9 +18,9 @@ from tailkeeper.cli.policy_file import instance_settings, read_policy
 from tailkeeper.model.loads import LoadError
 from tailkeeper.simulate.model import EngineModel, ModelError, parse_model
 
-REQUESTS_OF_PASSES: Final = 1_200
-REQUESTS_OF_ITERATIONS: Final = 120
-"""Of each seed. Three seeds of them take about .15 s a candidate, so that 200 take under 20 s on two cores. An
+REQUESTS_OF_PASSES: Final = 600
+REQUESTS_OF_ITERATIONS: Final = 60
+"""Of each seed. Three seeds of them take .05 to .2 s a candidate, so that 200 take under 20 s on two cores. An
 iteration costs as much to simulate as a pass, and a request takes many."""
 MOST_WINDOW: Final = 65_536
 

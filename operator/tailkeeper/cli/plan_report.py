@@ -95,7 +95,7 @@ def draw(outcomes: Sequence[Outcome], sla_ms: int, path: Path) -> None:
 def _what_would_help(outcomes: Sequence[Outcome]) -> str:
     if not any(one.keeps_up for one in outcomes):
         return "no candidate keeps up with the load, so more --replicas are needed"
-    nearest = min(outcomes, key=lambda one: one.p99_high_ms)
+    nearest = min((one for one in outcomes if one.keeps_up), key=lambda one: (one.timeout_ratio, one.p99_ms))
     at = f"{nearest.candidate.replicas} replicas at window {nearest.candidate.window}"
     return f"the nearest is {at} with {nearest.p99_ms:.0f} ms; try more --replicas, other --windows or a longer SLA"
 
