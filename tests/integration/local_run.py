@@ -109,15 +109,26 @@ def running(folder: Path, document: Line, *flags: str) -> Iterator[LocalRun]:
         run.process.wait()
 
 
-def gone(pid: int, within_s: float = 10) -> bool:
-    """Whether there is no such process, soon."""
+def gone(pid: int) -> bool:
+    """Whether there is no such process, soon. Nobody may be there to reap it where this runs in a container."""
+    return comes_to(pid, "", "Z")
+
+
+def stopped(pid: int) -> bool:
+    """Stops it; until it is, a later signal would be taken before this one."""
+    os.kill(pid, signal.SIGSTOP)
+    return comes_to(pid, "T")
+
+
+def comes_to(pid: int, *states: str, within_s: float = 10) -> bool:
+    """Whether the process is in one of these states soon, as /proc has them; empty when there is none."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except OSError:
+            state = ""
+        if state in states:
             return True
-        if state == "Z":  # nobody in this container may be there to reap it
-            return True
-        time.sleep(0.05)
+        time.sleep(0.02)
     return False

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tailkeeper.control.record import replay
-from tests.integration.local_run import TAILKEEPER, LocalRun, gone, policy, running, write
+from tests.integration.local_run import TAILKEEPER, LocalRun, gone, policy, running, stopped, write
 from tests.integration.worker_process import MINILM
 
 
@@ -121,7 +121,7 @@ def test_sigterm_lets_a_request_in_flight_finish(tmp_path: Path) -> None:
 def test_a_second_signal_kills_at_once(tmp_path: Path) -> None:
     with running(tmp_path, policy()) as run:
         pid = run.until("started")["pid"]
-        os.kill(pid, signal.SIGSTOP)  # a worker that does not listen
+        assert stopped(pid)  # a worker that does not listen
         run.process.send_signal(signal.SIGINT)
         run.until("stopping")
         assert run.end(signal.SIGINT, 10) == 130, run.told()
