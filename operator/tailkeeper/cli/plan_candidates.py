@@ -5,7 +5,7 @@ import random
 import signal
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -125,9 +125,9 @@ def evaluate_all(tasks: Sequence[Task], processes: int, done: Callable[[Outcome]
     """In the order of the tasks; `done` hears of each as it ends. The processes end with it, an interrupt too."""
     if processes <= 1 or len(tasks) == 1:
         return list(_one_by_one(tasks, done))
-    pool = ProcessPoolExecutor(processes, initializer=_leave_interrupts_to_the_parent)
+    pool = ProcessPoolExecutor(processes)
     try:
-        futures = {pool.submit(evaluate, task): place for place, task in enumerate(tasks)}
+        futures = _submitted(pool, tasks)
         found: dict[int, Outcome] = {}
         for future in as_completed(futures):
             found[futures[future]] = future.result()
@@ -143,9 +143,14 @@ def cheapest(outcomes: Sequence[Outcome]) -> Outcome | None:
     return min(meeting, key=lambda one: (one.candidate.replicas, one.p99_high_ms, one.candidate.window), default=None)
 
 
-def _leave_interrupts_to_the_parent() -> None:
-    """Ctrl-C reaches every process of a terminal: one of them is enough to end the work and say nothing."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _submitted(pool: ProcessPoolExecutor, tasks: Sequence[Task]) -> dict[Future[Outcome], int]:
+    """The tasks' places. Ctrl-C reaches every process of a terminal; those that start here inherit that they do not
+    hear it: one is enough to end the work."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return {pool.submit(evaluate, task): place for place, task in enumerate(tasks)}
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _one_by_one(tasks: Sequence[Task], done: Callable[[Outcome], None]) -> Iterator[Outcome]:
@@ -168,6 +173,4 @@ def _keeps_up(load: Sequence[LoadRequest], rate_per_s: float, model: EngineModel
     assert model.cost is not None
     prompt = statistics.mean(row.prompt_tokens for row in load)
     output = statistics.mean(row.output_tokens for row in load)
-    cost = model.cost
-    share_s = cost.beta * prompt + output * (cost.gamma + cost.delta * (prompt + output / 2) + cost.alpha / window)
-    return each_per_s * share_s < 1.0
+    return each_per_s * model.cost.per_request(window, prompt, output) < 1.0
