@@ -50,7 +50,8 @@ class IterationScheduler(Core[StreamEntry]):
         self._rates: dict[str, Rate] = {}
         """Arrivals of each tier."""
         self._usual_s = 0.0
-        """The median iteration."""
+        """The median iteration in which somebody decodes; 0 before the first. One that only takes in a prompt is nobody's
+        pace: a first long prompt would otherwise be taken for it, and everybody refused."""
         self._settle(now_s)
 
     # -- the policy
@@ -106,11 +107,14 @@ class IterationScheduler(Core[StreamEntry]):
         """Free places go to the first in order, as far as their memory reaches."""
         backlog, cost = self._backlog, self._latency.cost
         finish_s = due_by_s = -math.inf
+        prompt_s = beta_s = 0.0
         may_refuse = True
         if cost is not None and self._lengths.seen and self._plan.mode is not Mode.FIXED:
             lengths, step_s = self._waiting_lengths(), max(self._usual_s, cost.at(0, size, 0))
-            typical_s = cost.beta * lengths.mean_prompt + lengths.remaining(0, 0.5) * step_s
-            longest_s = cost.beta * lengths.mean_prompt + lengths.longest * step_s + self._plan.margin_s
+            beta_s = cost.beta
+            prompt_s = beta_s * lengths.mean_prompt
+            typical_s = prompt_s + lengths.remaining(0, 0.5) * step_s
+            longest_s = prompt_s + lengths.longest * step_s + self._plan.margin_s
             # while all that come cannot be served, those with the time that even a long one takes are
             finish_s = now_s + (longest_s if self._overloaded[0] else typical_s)
             due_by_s = finish_s + 2.0 * typical_s + self._plan.margin_s
@@ -120,7 +124,8 @@ class IterationScheduler(Core[StreamEntry]):
         while (free := size - len(self._running)) > 0 and backlog.n:
             batch = backlog.take(free, finish_s, due_by_s, self._claim)
             for entry in batch:
-                if may_refuse and finish_s > self._limit_s(entry) and not entry.started:
+                own_s = prompt_s - beta_s * entry.target  # how much sooner than the usual prompt its own is taken in
+                if may_refuse and finish_s - own_s > self._limit_s(entry) and not entry.started:
                     answers.append(self._end(entry, Outcome.SHED, now_s))
                 else:
                     self._join(entry)
@@ -219,7 +224,7 @@ class IterationScheduler(Core[StreamEntry]):
         return Bounds(
             window=self._window.window,
             margin_s=plan.margin_s,
-            usual_s=self._usual_s,
+            usual_s=self._usual_s or cost.at(0, 1, 0),
             inter_token_s=inter_token_s,
             whole_s=cost.beta * self._lengths.mean_prompt if plan.inter_token_sla_s is None else 0.0,
             prefill_share=1.2 * rate_per_s * cost.beta * self._lengths_of(tier).mean_prompt,
@@ -389,8 +394,8 @@ class IterationScheduler(Core[StreamEntry]):
             return ()
         self._clock.end(report.ended_s)
         if not self._usual_s:
-            self._usual_s = seconds
-        else:
+            self._usual_s = seconds if decoding and not prefill else 0.0
+        elif decoding:
             self._usual_s *= 1.0 + USUAL_STEP if seconds > self._usual_s else 1.0 - USUAL_STEP
         self._count_iteration(prefill, decoding, kv, seconds, now_s)
         return tuple(self._advance(report))

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from gpu_worker.scheduling.interface import Outcome
+from tailkeeper.model.iterations import Cost
 from tests.unit.scheduling.drive import settings, tier
 from tests.unit.scheduling.streams import Streams
 
@@ -263,3 +264,16 @@ def test_fixed_refuses_nobody_whose_caller_is_still_there() -> None:
     names = [run.submit(output=20) for _ in range(80)]
     run.until(math.inf)
     assert {run.answer(name).outcome for name in names} == {Outcome.OK, Outcome.LATE}
+
+
+def test_a_first_long_prompt_is_no_reason_to_refuse_the_short_ones_after_it() -> None:
+    tiers = [tier("interactive", 20_000, timeout_ms=40_000, max_hold_ms=400, preempts=True)]
+    run = streams(tiers=tiers, learnt=False, cost=Cost(0.06, 0.002, 0.0027, 0.0))
+    run.submit(prompt=2072, output=22)
+    run.until(run.now_s + 7.0)
+    short = []
+    for _ in range(20):
+        short.append(run.submit(prompt=50, output=40))
+        run.until(run.now_s + 2.0)
+    run.until(math.inf)
+    assert {run.answer(one).outcome for one in short} == {Outcome.OK}
