@@ -50,7 +50,7 @@ class IterationScheduler(Core[StreamEntry]):
         self._rates: dict[str, Rate] = {}
         """Arrivals of each tier."""
         self._usual_s = 0.0
-        """The median iteration in which somebody decodes; 0 before the first. One that only takes in a prompt is nobody's
+        """The median iteration in which somebody decodes; 0 before the first. One that only takes in a prompt is no
         pace: a first long prompt would otherwise be taken for it, and everybody refused."""
         self._settle(now_s)
 
