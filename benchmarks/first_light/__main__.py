@@ -156,7 +156,11 @@ async def whole(arguments: argparse.Namespace) -> None:
         figures["prometheus stopped"] = await planted.without_prometheus(ways.OURS, sla_ms, rate, 180, show=True)
     if runs and breaches:
         picture(RESULTS / "first-light.png", sla_ms, [runs[way.key][0] for way in ways.WAYS], breaches)
-    keep("first-light", arguments.command, figures)
+    keep(
+        "-".join(["first-light", *([] if set(arguments.only) == set(PARTS) else arguments.only)]),
+        arguments.command,
+        figures,
+    )
 
 
 def main() -> None:
@@ -169,7 +173,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     arguments = parser.parse_args()
     options = f"--seconds {arguments.seconds:g} --rounds {arguments.rounds} --repeats {arguments.repeats}"
-    arguments.command = f"python -m benchmarks.first_light {options}"
+    parts = "" if set(arguments.only) == set(PARTS) else f" --only {' '.join(arguments.only)}"
+    arguments.command = f"python -m benchmarks.first_light {options}{parts}"
     if arguments.demo:
         asyncio.run(short(arguments.demo))
         return

@@ -119,6 +119,10 @@ def test_an_edited_settings_document_is_overruled_by_a_newer_generation(field, o
     field.edit(CONFIG_MAP, {"data": {"settings.json": '{"generation": 41}'}}, "chat-small-settings")
     settings = eventually(lambda: (s := field.settings())["generation"] > 41 and s)
     assert settings["ceiling"] == 8
+    said = eventually(
+        lambda: [e["message"] for e in field.events("Repaired") if "same values once more" in e["message"]]
+    )
+    assert said[0].startswith(f"small: generation {settings['generation']}, ")
 
 
 def test_a_deleted_settings_map_comes_back_with_its_levers_and_a_newer_generation(field, operator) -> None:

@@ -1,12 +1,13 @@
 """Policies that cannot be: each says why, and nobody else is touched."""
 
+import concurrent.futures
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from tailkeeper.reconcile.kinds import CONFIG_MAP, DEPLOYMENT, POD, POLICY, SERVICE, SERVICE_ACCOUNT
+from tailkeeper.reconcile.kinds import CONFIG_MAP, DEPLOYMENT, OWNED, POD, POLICY, SERVICE, SERVICE_ACCOUNT
 from tests.integration.operators import eventually, one_instance, ready_status
 
 FOREIGN_POD = {
@@ -45,9 +46,41 @@ def test_an_object_that_another_policy_controls_is_named(field, operator) -> Non
     eventually(lambda: field.has("a", "b-c"))
     field.apply("a-b", {"instances": [{**small, "name": "c"}]})
     ready = eventually(lambda: (c := field.condition("Ready", "a-b")).get("reason") == "Conflict" and c)
-    assert "is controlled by BatchingPolicy a" in ready["message"]
+    assert "the name a-b-c is taken by instance b-c of policy a" in ready["message"]
     owner = field.get(DEPLOYMENT, "a-b-c")["metadata"]["ownerReferences"][0]["name"]
     assert owner == "a"
+
+
+def test_of_two_policies_that_want_one_name_at_the_same_time_one_gets_all_of_it(field, operator) -> None:
+    (small,) = one_instance()["instances"]
+    names = [f"c{number}" for number in range(6)]
+    with concurrent.futures.ThreadPoolExecutor(2) as both:
+        one = both.submit(field.apply, "a", {"instances": [{**small, "name": f"b-{name}"} for name in names]})
+        other = both.submit(field.apply, "a-b", {"instances": [{**small, "name": name} for name in names]})
+        one.result()
+        other.result()
+    everything = len(OWNED) * len(names)
+    eventually(lambda: len(field.ours()) == everything)
+    for name in names:
+        of_name = [item for (_, own), item in field.ours().items() if own.removesuffix("-settings") == f"a-b-{name}"]
+        assert len(of_name) == len(OWNED)
+        assert len({item["metadata"]["ownerReferences"][0]["name"] for item in of_name}) == 1
+
+
+def test_what_was_split_between_two_policies_goes_back_to_the_one_with_the_account(field, operator) -> None:
+    (small,) = one_instance()["instances"]
+    field.apply("a", {"instances": [{**small, "name": "b-c"}]})
+    eventually(lambda: field.has("a", "b-c"))
+    field.apply("a-b", {"instances": [{**small, "name": "c"}]})
+    eventually(lambda: field.condition("Ready", "a-b").get("reason") == "Conflict")
+    theirs = field.get(POLICY, "a-b")["metadata"]
+    owner = {"apiVersion": POLICY.api_version, "kind": POLICY.name, "name": "a-b", "uid": theirs["uid"]}
+    labels = {"tailkeeper.dev/policy": "a-b", "tailkeeper.dev/model-instance": "c"}
+    stolen = {"metadata": {"ownerReferences": [{**owner, "controller": True}], "labels": labels}}
+    field.edit(SERVICE, stolen, "a-b-c")
+    eventually(
+        lambda: (s := field.get(SERVICE, "a-b-c")) and s["metadata"]["ownerReferences"][0]["name"] == "a", within_s=75
+    )
 
 
 def test_orphans_of_a_policy_of_the_same_name_are_adopted(field, operator) -> None:

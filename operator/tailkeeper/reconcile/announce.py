@@ -84,8 +84,14 @@ def _is_news(old: Condition | None, new: Condition) -> bool:
 def _of_instance(old: InstanceStatus | None, new: InstanceStatus) -> Iterable[Announcement]:
     if new.settings_generation and (old is None or old.settings_generation != new.settings_generation):
         move = new.last_move
-        what = describe_move(move) if move and move.generation == new.settings_generation else "first settings"
-        reason = _MOVED.get(move.cause, "Retuned") if move and what != "first settings" else "SettingsWritten"
+        reason, what = "SettingsWritten", "first settings"
+        if move and move.generation == new.settings_generation:
+            reason, what = _MOVED.get(move.cause, "Retuned"), describe_move(move)
+        elif old is not None and old.settings_generation:
+            reason, what = (
+                "Repaired",
+                "the same values once more: the settings ConfigMap was changed or deleted by others",
+            )
         yield Announcement(NORMAL, reason, f"{new.name}: generation {new.settings_generation}, {what}")
     if new.ready and not (old and old.ready):
         yield Announcement(NORMAL, "InstanceReady", f"{new.name}: {new.message}")

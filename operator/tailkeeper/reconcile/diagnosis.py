@@ -141,11 +141,14 @@ def _said(container: str, words: str) -> str:
 
 
 def _last_words(ended: Mapping[str, Any]) -> str:
+    """What the kubelet knows (`OOMKilled`) goes before what the container said last: that was about something else."""
     words = str(ended.get("message", "")).strip()
-    if words:
-        return words if len(words) <= LONGEST_MESSAGE else "… " + words[-LONGEST_MESSAGE:]
-    why = "" if ended.get("reason") in (None, "Error", "Completed") else f"{ended['reason']}, "
-    return f"{why}ended with exit code {ended.get('exitCode', 'unknown')}"
+    if len(words) > LONGEST_MESSAGE:
+        words = "… " + words[-LONGEST_MESSAGE:]
+    code = ended.get("exitCode", "unknown")
+    if ended.get("reason") in (None, "Error", "Completed"):
+        return words or f"ended with exit code {code}"
+    return f"{ended['reason']} (exit code {code})" + (f", and before: {words}" if words else "")
 
 
 def _blocked_by_surge(desired: int, ready: int, message: str, strategy: RolloutStrategy) -> bool:

@@ -26,12 +26,14 @@ from tailkeeper.api.status import InstanceStatus, PolicyStatus
 from tailkeeper.reconcile import objects
 from tailkeeper.reconcile.announce import NORMAL, WARNING, Announcement
 from tailkeeper.reconcile.apply import Applier, Conflict, Terminating
+from tailkeeper.reconcile.claims import Claims
 from tailkeeper.reconcile.diagnosis import Health, Reason
-from tailkeeper.reconcile.kinds import CONFIG_MAP, DEPLOYMENT, OWNED, POD, POLICY, Manifest
+from tailkeeper.reconcile.kinds import CONFIG_MAP, DEPLOYMENT, OWNED, POD, POLICY, SERVICE_ACCOUNT, Manifest
 from tailkeeper.reconcile.kube import ApiError, Kube
 from tailkeeper.reconcile.limits import TokenBuckets
 from tailkeeper.reconcile.moves import Answer, Fate, Inbox, Proposal
 from tailkeeper.reconcile.observer import Observer
+from tailkeeper.reconcile.ownership import controller_uid
 from tailkeeper.reconcile.parsing import Refusal, read_policy, read_record, read_status
 from tailkeeper.reconcile.reporter import Reporter
 from tailkeeper.reconcile.settings_plan import Plan, plan_settings
@@ -90,6 +92,10 @@ class Reconciler:
     inbox: Inbox = field(default_factory=Inbox)
     monotonic_s: Callable[[], float] = time.monotonic
     _repairs: dict[Key, TokenBuckets[str]] = field(default_factory=dict)
+    _claims: Claims = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._claims = Claims(self.store)
 
     async def reconcile(self, key: Key) -> Outcome:
         """Brings the policy's objects and its status up to date. Raises ApiError when the status cannot be written."""
@@ -97,6 +103,7 @@ class Reconciler:
         if manifest is None or manifest["metadata"].get("deletionTimestamp"):
             self.reporter.forget(key)
             self._repairs.pop(key, None)
+            self._claims.forget(key)
             self.inbox.drop(key, "the policy is gone")
             return Outcome()
         before = read_status(manifest)
@@ -158,6 +165,7 @@ class Reconciler:
         proposal = self.inbox.peek(this.key, instance.name)
         plan: Plan | None = None
         try:
+            self._claims.take(this.key, this.manifest["metadata"]["uid"], instance.name)
             plan = await self._settings(this, instance, before, proposal)
             await self._rest(this, instance, before)
             return self.observer.accepted(this.key, instance.name, this.policy, plan, before)
@@ -166,6 +174,7 @@ class Reconciler:
         except Conflict as error:
             trouble = (Reason.CONFLICT, str(error))
             this.again_s = LOOK_AGAIN_S
+            await self._give_back(this, instance)
         except Terminating as error:
             trouble = (Reason.STARTING, str(error))
             this.again_s = LOOK_AGAIN_S
@@ -184,6 +193,23 @@ class Reconciler:
         found = self._as_far(this, instance, before, plan)
         health = Health(False, *trouble, found.health.desired, found.health.ready_replicas)
         return replace(found, health=health)
+
+    async def _give_back(self, this: _Pass, instance: Instance) -> None:
+        """Objects of a name that is another policy's. The account is applied first, so who has it has the name."""
+        name = child(this.key.name, instance.name)
+        uid = this.manifest["metadata"]["uid"]
+        account = self.store.get(SERVICE_ACCOUNT, this.key.namespace, name)
+        if account is None or controller_uid(account) in (None, uid):
+            return
+        for kind in reversed(OWNED):
+            of_kind = settings_config_map(this.key.name, instance.name) if kind is CONFIG_MAP else name
+            live = self.store.get(kind, this.key.namespace, of_kind)
+            if live is not None and controller_uid(live) == uid:
+                try:
+                    await this.applier.remove(kind, live)
+                except ApiError as error:
+                    logger.warning("%s: %s", this.key, error)
+                    this.retry = True
 
     def _as_far(
         self, this: _Pass, instance: Instance, before: InstanceStatus | None, plan: Plan | None

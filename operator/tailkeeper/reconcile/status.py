@@ -83,7 +83,7 @@ def build_status(
     if verdicts[ConditionType.METRICS_AVAILABLE].reason == NO_READY_WORKERS and _any_ready(instances):
         verdicts[ConditionType.METRICS_AVAILABLE] = NOT_READ
     known = {condition.type: condition for condition in before.conditions} if before else {}
-    ready = sum(findings.health.ready for findings in instances)
+    ready = sum(findings.health.ready and findings.health.reason != Reason.SCALED_TO_ZERO for findings in instances)
     return PolicyStatus(
         observed_generation=generation,
         conditions=[_condition(kind, verdict, known.get(kind), generation, now) for kind, verdict in verdicts.items()],
@@ -141,9 +141,15 @@ def _ready(instances: Sequence[InstanceFindings], accepted: Verdict) -> Verdict:
         return Verdict(ConditionStatus.FALSE, _reason(worst.health.reason), _joined(words))
     if not instances:
         return Verdict(ConditionStatus.FALSE, accepted.reason, "no instance was ever accepted")
-    rolling = next((findings for findings in instances if findings.health.reason == Reason.ROLLING_OUT), None)
-    reason = rolling.health.reason if rolling else Reason.ALL_READY
-    return Verdict(ConditionStatus.TRUE, reason, "all instances serve")
+    # The conditions of a rollout, and of instances that nobody wants to run, are no trouble, and not the whole truth.
+    rest = [findings for findings in instances if findings.health.reason != Reason.ALL_READY]
+    if not rest:
+        return Verdict(ConditionStatus.TRUE, Reason.ALL_READY, "all instances serve")
+    told = _joined(f"{findings.name}: {findings.health.message}" for findings in rest)
+    empty = [findings for findings in instances if findings.health.reason == Reason.SCALED_TO_ZERO]
+    if len(empty) < len(instances):
+        told = f"{'the others' if empty else 'all'} serve; {told}"
+    return Verdict(ConditionStatus.TRUE, _reason(rest[0].health.reason), told)
 
 
 def _applied(instances: Sequence[InstanceFindings], before: PolicyStatus | None) -> Verdict:

@@ -132,6 +132,13 @@ def test_killed_for_memory_says_so() -> None:
     assert "OOMKilled" in health.message
 
 
+def test_killed_for_memory_is_said_before_what_the_worker_said_last() -> None:
+    ended = {"exitCode": 137, "reason": "OOMKilled", "message": "INFO loading 10 %: importing torch"}
+    killed = container(restarts=1, last=ended, waiting={"reason": "CrashLoopBackOff"})
+    health = diagnose(deployment(1), [pod(containerStatuses=[killed])], SURGE)
+    assert "OOMKilled (exit code 137), and before: INFO loading 10 %" in health.message
+
+
 def test_one_old_crash_of_a_worker_that_serves_is_no_trouble() -> None:
     recovered = container(ready=True, restarts=1, last={"exitCode": 1}, running={})
     assert diagnose(serving(1), [pod(containerStatuses=[recovered])], SURGE).ready

@@ -193,3 +193,24 @@ def test_no_ready_worker_is_not_said_of_workers_that_are_ready_and_were_not_read
     findings = [found(health=health)]
     made = build_status(None, 1, accepted_verdict(findings), findings, old, T1)
     assert condition(made, ConditionType.METRICS_AVAILABLE).reason == reason
+
+
+def test_an_instance_that_nobody_wants_to_run_is_no_trouble_and_does_not_serve() -> None:
+    nobody = found("idle", Health(True, Reason.SCALED_TO_ZERO, "no workers wanted", 0, 0))
+    alone = status(nobody)
+    ready = condition(alone, ConditionType.READY)
+    assert (ready.status, ready.reason, ready.message) == (
+        ConditionStatus.TRUE,
+        "ScaledToZero",
+        "idle: no workers wanted",
+    )
+    assert alone.summary == "0/1"
+    both = status(found(), nobody)
+    assert condition(both, ConditionType.READY).message == "the others serve; idle: no workers wanted"
+    assert both.summary == "1/2"
+
+
+def test_a_rollout_that_goes_well_says_how_far_it_is() -> None:
+    rolling = found(health=Health(True, Reason.ROLLING_OUT, "0 of 2 workers are new", 2, 2))
+    ready = condition(status(rolling), ConditionType.READY)
+    assert (ready.reason, ready.message) == ("RollingOut", "all serve; small: 0 of 2 workers are new")
