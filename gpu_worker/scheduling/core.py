@@ -4,6 +4,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Generic
 
 from gpu_worker.scheduling.backlog import Backlog
@@ -32,6 +33,8 @@ PRIORITY_STEP = 16
 UNKNOWN_QUEUE = 10_000
 """Most that may wait per tier while the engine's speed is not known."""
 EFFICIENCY_TAU_S = 10.0
+SHARE_STEP = 1 / 256
+"""How much one arrival moves what is known of the tiers' shares."""
 
 QUEUED, RUNNING, GONE = State.QUEUED, State.RUNNING, State.GONE
 
@@ -60,6 +63,8 @@ class Core(ABC, Generic[E]):
         self._roomy = UNKNOWN_QUEUE
         """With fewer waiting no bound is near."""
         self._overloaded = [False] * len(self._plan.tiers)
+        self._tier_shares = _even(self._plan.tiers)
+        """Of the newest arrivals, by tier."""
         """By tier: it and those above it do not keep up."""
         self._seq = 0
         self._steps = 0
@@ -100,6 +105,7 @@ class Core(ABC, Generic[E]):
         waiting = sorted(self._backlog, key=lambda entry: entry.seq)
         self._backlog = Backlog[E](plan)
         self._overloaded = [False] * len(plan.tiers)
+        self._tier_shares = _even(plan.tiers)
         for entry in reversed(waiting):
             self._backlog.put_back(entry)
         self._settle(now_s)
@@ -119,6 +125,11 @@ class Core(ABC, Generic[E]):
         entry = self._entry(request, tier)
         backlog = self._backlog
         self._arrivals.arrive(now_s)
+        shares = self._tier_shares
+        if len(shares) > 1:
+            for index in range(len(shares)):
+                shares[index] *= 1.0 - SHARE_STEP
+            shares[tier.index] += SHARE_STEP
         if self._company.in_vain:
             self._company.met(backlog.n + len(self._running))
         self._clock.enter(entry)
@@ -205,21 +216,22 @@ class Core(ABC, Generic[E]):
 
     def _judge_load(self, now_s: float) -> None:
         """A tier is overloaded when what waits at its level and above takes longer than its deadline, or half of that
-        while more comes than can be served. What waits below it is no reason to refuse it anything."""
+        while more comes there than can be served. What waits or comes below it is no reason to refuse it anything."""
         backlog, overloaded = self._backlog, self._overloaded
         if backlog.n <= self._roomy and True not in overloaded:
             return
-        service_s, ahead_s = self._service_s, 0.0
+        service_s, ahead_s, share = self._service_s, 0.0, 0.0
         if not self._plan.priority:
-            ahead_s = backlog.n * service_s
+            ahead_s, share = backlog.n * service_s, 1.0
             service_s = 0.0
         for queue in backlog.queues:
             ahead_s += queue.n * service_s
             index, deadline_s = queue.plan.index, queue.plan.deadline_s
+            share = min(1.0, share + self._tier_shares[index])
             if ahead_s > deadline_s:
                 overloaded[index] = True
             elif ahead_s > deadline_s / 2.0 or overloaded[index]:
-                overloaded[index] = self._arrivals.rate_over_s(deadline_s, now_s) * self._service_s > 1.0
+                overloaded[index] = share * self._arrivals.rate_over_s(deadline_s, now_s) * self._service_s > 1.0
 
     def _limit_s(self, entry: E) -> float:
         """The end of a request's usefulness: its timeout; its SLA while the instance does not keep up."""
@@ -284,6 +296,10 @@ class Core(ABC, Generic[E]):
         if self._spent_s <= 0.0 or idle_s > 2.0 * EFFICIENCY_TAU_S:
             return None
         return self._ideal_s / self._spent_s
+
+
+def _even(tiers: Sequence[TierPlan]) -> list[float]:
+    return [1.0 / len(tiers)] * len(tiers)
 
 
 def _tier_state(queued: int, oldest: Entry | None, now_s: float) -> TierState:

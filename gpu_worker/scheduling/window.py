@@ -35,7 +35,7 @@ def cap(plan: Plan, line: Line | None, memory: int | None) -> int:
     if memory is not None:
         most = min(most, memory)
     if line is not None:
-        most = min(most, sla_window(plan.sla_s, line))
+        most = min(most, sla_window(plan.sla_s - plan.margin_s, line))
     return max(1, most)
 
 

@@ -123,7 +123,7 @@ def _on_measured(path: str, settings: Settings, measured: Measured) -> Iterator[
                 f"{tier.deadline_ms} ms is below two forward passes of {one_ms:.3g} ms: a request that arrives just "
                 "after a batch left waits for that one and then rides in its own",
             )
-    bound = sla_window(settings.sla_ms / 1000, line)
+    bound = sla_window(settings.sla_ms * (1 - settings.margin_percent / 100) / 1000, line)
     if one_ms * 2 <= settings.sla_ms and bound < settings.window_busy:
         yield Fault(
             f"{path}.batching.windowBusy",

@@ -29,8 +29,8 @@ class Capacity:
     sla_s: float
     pods: int
     longest_s: float
-    """What a window may take without breaking the SLA: half of it where a request may have to wait for one batch and
-    ride in the next; in continuous mode all but the margin."""
+    """What a window may take without breaking the SLA: all but the margin, and half of that where a request may
+    have to wait for one batch and ride in the next."""
     widest: int
     """The best ceiling that there is: windowIdle, W_sla and the worker's memory, whichever is least."""
 
@@ -84,8 +84,9 @@ def capacity(value: Value, settings: Settings) -> Capacity | None:
     sla_s = settings.sla_ms / 1000
     dispersion = max(1.0, (value.gauges.arrival_cv or 1.0) ** 2)
     continuous = "alpha" in value.gauges.latency_model
-    longest_s = (1 - settings.margin_percent / 100) * sla_s if continuous else sla_s / 2
-    by_sla = max(1, math.floor((longest_s - line.c) / line.a)) if continuous else sla_window(sla_s, line)
+    usable_s = (1 - settings.margin_percent / 100) * sla_s
+    longest_s = usable_s if continuous else usable_s / 2
+    by_sla = max(1, math.floor((longest_s - line.c) / line.a)) if continuous else sla_window(usable_s, line)
     return Capacity(
         line=line,
         rate_per_s=_rate_per_s(value, dispersion) / max(1, value.pods),

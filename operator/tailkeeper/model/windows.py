@@ -30,7 +30,8 @@ class Line:
 
 
 def sla_window(sla_s: float, line: Line) -> int:
-    """W_sla = ⌊(SLA/2 − c)/a⌋, at least 1.
+    """W_sla = ⌊(SLA/2 − c)/a⌋, at least 1, for an SLA less the margin: what is not the engine's (the network, texts
+    that are cut into tokens, a pass that takes longer than usual) has to fit as well.
 
     A request may arrive just after a batch left: it waits for that one whole, then rides in the next."""
     return max(1, math.floor((sla_s / 2 - line.c) / line.a))

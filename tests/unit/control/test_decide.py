@@ -224,19 +224,19 @@ def test_without_a_latency_model_the_window_is_opened_by_steps() -> None:
 
 
 def test_a_ceiling_is_never_opened_past_the_window_of_the_sla() -> None:
-    """T(31) = 99 ms is the last that fits twice into 200 ms."""
+    """T(28) = 90 ms is the last that fits twice into 200 ms less the margin of a tenth."""
     slow = {"c": 0.006, "a": 0.003}
     decision = at(4).see(value(250, 0.5, model=slow, **SMALL))
-    assert moved(decision) == {"ceiling": 31}
+    assert moved(decision) == {"ceiling": 28}
 
 
 def test_batches_too_long_are_shortened_to_what_the_sla_allows() -> None:
-    """T(31) = 99 ms is the last that fits twice into 200 ms."""
+    """T(28) = 90 ms is the last that fits twice into 200 ms less the margin of a tenth."""
     slow = {"c": 0.006, "a": 0.003}
     decision = Desk().see(value(100, 0.03, "batch", model=slow))
     assert decision.step is not None
     assert decision.step.cause is MoveCause.LONG_BATCHES
-    assert moved(decision) == {"ceiling": 31}
+    assert moved(decision) == {"ceiling": 28}
 
 
 def test_where_they_are_within_it_by_the_model_they_are_shortened_a_step() -> None:
