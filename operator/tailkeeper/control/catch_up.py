@@ -6,7 +6,7 @@ from tailkeeper.api.enums import MoveCause, MoveOutcome
 from tailkeeper.api.levers import Key, Move, Value, values_of
 from tailkeeper.api.settings import Settings
 from tailkeeper.control.decision import Ended
-from tailkeeper.control.restraint import made, reverses, rolled_back
+from tailkeeper.control.restraint import by_hand, made, reverses, rolled_back
 from tailkeeper.control.state import State, Trial
 
 
@@ -23,6 +23,8 @@ def catch_up(state: State, settings: Settings, now_s: float) -> tuple[State, End
         cut_short = state.trial if trial.cause is not MoveCause.ROLLBACK else None
         if cut_short is not None:
             ended = Ended(cut_short.generation, cut_short.cause, MoveOutcome.KEPT, now_s - cut_short.at_s)
+        if trial.cause is MoveCause.MANUAL:
+            state = by_hand(state, {move.key for move in trial.taken})
         reversal = bool(reverses(trial.taken, _values(state.levers), state, now_s))
         if trial.cause is MoveCause.ROLLBACK and state.trial is not None:
             state = rolled_back(state, state.trial, now_s)

@@ -1,6 +1,6 @@
 """What keeps the tuner from running in circles: pins, bars, and a budget of reversals."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -98,6 +98,17 @@ def rolled_back(state: State, trial: Trial, now_s: float) -> State:
     )
     factor = min(SETTLE_FACTOR_MAX, state.settle_factor * 2)
     return replace(state, bars=state.bars + bars, settle_factor=factor, settle_doubled_s=now_s)
+
+
+def by_hand(state: State, keys: Collection[Key]) -> State:
+    """Levers that somebody set start anew: what held the tuner back was learnt under circumstances that are no more."""
+    return replace(
+        state,
+        bars=tuple(bar for bar in state.bars if bar.taken.key not in keys),
+        turns=tuple(turn for turn in state.turns if turn.key not in keys),
+        reversals_s=(),
+        tries=(),
+    )
 
 
 def calmed(state: State, now_s: float) -> State:

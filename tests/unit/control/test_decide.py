@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from tailkeeper.api.enums import Lever, Mode, MoveCause, MoveOutcome, RetuneMode, StillReason
-from tailkeeper.api.levers import Move, move, parse_moves
+from tailkeeper.api.levers import Key, Move, move, parse_moves
 from tailkeeper.api.settings import Settings
 from tailkeeper.control.decide import decide
 from tailkeeper.control.decision import Decision
@@ -15,7 +15,7 @@ from tailkeeper.control.move import Bounds
 from tailkeeper.control.observation import Idle, Observation, Value
 from tailkeeper.control.record import state_from_json, state_to_json
 from tailkeeper.control.samples import Unknown, UnknownReason
-from tailkeeper.control.state import State
+from tailkeeper.control.state import Bar, State
 from tests.unit.control.loop import settings as document
 from tests.unit.control.observed import value
 
@@ -410,6 +410,25 @@ def test_a_manual_move_is_honoured_and_tuned_from() -> None:
     assert desk.settings.ceiling == 4
     assert desk.state.trial is not None
     assert desk.state.trial.cause is MoveCause.MANUAL
+    decision = desk.see(value(1000, 0.5, **SMALL), 10.0)
+    assert decision.step is not None
+    assert decision.step.cause is MoveCause.CAPACITY
+
+
+def test_a_lever_that_somebody_set_starts_anew() -> None:
+    """Bars and turns were learnt before: who sets a value by hand wants it tuned from there."""
+    desk = at(4)
+    desk.see(value(1000, 0.5, **SMALL))
+    desk.see(WELL)
+    opened = Move(Key(Lever.CEILING), 8)
+    desk.state = replace(
+        desk.state,
+        bars=(Bar(opened, True, 10_000.0), Bar(Move(Key(Lever.MARGIN), 50), True, 10_000.0)),
+        reversals_s=(desk.now_s,),
+    )
+    desk.write(parse_moves("ceiling=2"))
+    desk.see(WELL)
+    assert [bar.taken.key.lever for bar in desk.state.bars] == [Lever.MARGIN]
     decision = desk.see(value(1000, 0.5, **SMALL), 10.0)
     assert decision.step is not None
     assert decision.step.cause is MoveCause.CAPACITY
