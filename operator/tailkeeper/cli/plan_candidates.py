@@ -5,7 +5,8 @@ import random
 import signal
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -19,6 +20,8 @@ from tailkeeper.simulate.tally import CAUSES
 
 MOST: Final = 2_000
 """Candidates of one plan."""
+LOOK_S: Final = 0.2
+"""How often an interrupt is looked for."""
 
 
 @dataclass(frozen=True)
@@ -125,16 +128,32 @@ def evaluate_all(tasks: Sequence[Task], processes: int, done: Callable[[Outcome]
     """In the order of the tasks; `done` hears of each as it ends. The processes end with it, an interrupt too."""
     if processes <= 1 or len(tasks) == 1:
         return list(_one_by_one(tasks, done))
-    pool = ProcessPoolExecutor(processes)
-    try:
+    with _interrupts_noted() as interrupted, ProcessPoolExecutor(processes) as pool:
         futures = _submitted(pool, tasks)
         found: dict[int, Outcome] = {}
-        for future in as_completed(futures):
-            found[futures[future]] = future.result()
-            done(found[futures[future]])
+        waiting = set(futures)
+        while waiting and not interrupted:
+            ended, waiting = wait(waiting, timeout=LOOK_S, return_when=FIRST_COMPLETED)
+            for future in ended:
+                found[futures[future]] = future.result()
+                done(found[futures[future]])
+        if interrupted:
+            for process in list(pool._processes.values()):  # there is no public way to end them at once
+                process.kill()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise KeyboardInterrupt
         return [found[place] for place in range(len(tasks))]
+
+
+@contextmanager
+def _interrupts_noted() -> Iterator[list[int]]:
+    """Ctrl-C makes the list not empty and is no exception: one in the middle of the pool's own locks would hang it."""
+    noted: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: noted.append(number))
+    try:
+        yield noted
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        signal.signal(signal.SIGINT, before)
 
 
 def cheapest(outcomes: Sequence[Outcome]) -> Outcome | None:
