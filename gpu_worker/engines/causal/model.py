@@ -9,6 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from gpu_worker.engines.causal.attention import NAME, KvMemory, Plan, Row
+from gpu_worker.engines.host_memory import memory_bytes
 from gpu_worker.engines.interface import LoadError
 from gpu_worker.engines.weights import must_be_whole
 
@@ -17,7 +18,6 @@ CPU_SHARE = 0.2
 CUDA_SHARE = 0.8
 """Of what is free on the device once the weights are there; activations and logits need the rest."""
 MOST_TOKENS = 4_194_304
-CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
 
 
 class CausalModel:
@@ -61,7 +61,7 @@ class CausalModel:
             free, _ = torch.cuda.mem_get_info(self.device)
             budget = CUDA_SHARE * free
         else:
-            budget = CPU_SHARE * _memory_bytes()
+            budget = CPU_SHARE * memory_bytes()
         return min(MOST_TOKENS, int(budget / self.bytes_per_token))
 
     def reserve(self, tokens: int) -> None:
@@ -120,14 +120,3 @@ def _end_tokens(folder: Path, config: Any) -> frozenset[int]:
         ends.append(GenerationConfig.from_pretrained(folder).eos_token_id)
     flat = [one for end in ends for one in (end if isinstance(end, list) else [end])]
     return frozenset(end for end in flat if end is not None)
-
-
-def _memory_bytes() -> int:
-    import os
-
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        limit = CGROUP_MEMORY.read_text().strip()
-    except OSError:
-        return machine
-    return machine if limit == "max" else min(machine, int(limit))
