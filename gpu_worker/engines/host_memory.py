@@ -1,5 +1,5 @@
-"""How much memory this process may really use: the container's limit, not the node's. Taking a share of the node's would
-end in a kill at a moment of the kernel's choosing."""
+"""How much memory this process may really use: the container's limit, not the node's. A share of the node's would end
+in a kill at a moment of the kernel's choosing."""
 
 import os
 from pathlib import Path
