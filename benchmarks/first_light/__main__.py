@@ -105,12 +105,12 @@ async def short(png: Path) -> None:
     """The demo: one round, one breach with the tuner off and one with it on."""
     sla_ms = await calibrated_sla_ms(10)
     load = await calibrated_load(sla_ms, 6)
-    runs = await compared(sla_ms, load, 12, 1, show=True)
+    runs = await compared(sla_ms, load, 10, 1, show=True)
     rate = planted.rate_after(*planted.coefficients())
     say(f"a ceiling of {planted.CEILING} by annotation, then {planted.STEP} times the load: {rate:.0f} requests/s")
     breaches = {
         "retune Off": await planted.breach(ways.OURS_OFF, sla_ms, rate, 12, 0, show=True),
-        "retune Auto": await planted.breach(ways.OURS, sla_ms, rate, 25, 0, show=True),
+        "retune Auto": await planted.breach(ways.OURS, sla_ms, rate, 35, 0, show=True),
     }
     for name, breach in breaches.items():
         lasted_s = breach.lasted_s
